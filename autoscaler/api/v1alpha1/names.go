@@ -1,0 +1,72 @@
+package v1alpha1
+
+// Names that the cluster, the nodes and the users see. They are part of the
+// API: tenants write the annotations, admission policies match the taint key.
+const (
+	// SystemNamespace is where Spillway and its Cluster API objects live.
+	SystemNamespace = "spillway-system"
+	// ControllerAccount is the ServiceAccount of the controller.
+	ControllerAccount = "spillway-controller"
+	// ApproverAccount is the ServiceAccount that may add our toleration to
+	// approved pods, and change nothing else.
+	ApproverAccount = "spillway-approver"
+
+	// BurstTaint is the key of the taint on burst nodes and of the toleration
+	// on approved pods; its value is the UID of the Burst.
+	BurstTaint = "spillway.dev/burst"
+	// NodePrefix starts the name of every burst node.
+	NodePrefix = "spw-"
+	// BurstFinalizer keeps a Burst until its money is settled.
+	BurstFinalizer = "spillway.dev/settled"
+
+	// InputsAnnotation lists the S3 URLs that a pod reads, comma separated.
+	InputsAnnotation = "spillway.dev/inputs"
+	// OutputsAnnotation lists the S3 URLs that a pod writes, comma separated.
+	OutputsAnnotation = "spillway.dev/outputs"
+	// DataClassAnnotation raises the data class of a pod above its tenant's.
+	DataClassAnnotation = "spillway.dev/data-class"
+	// GangAnnotation on a Job says that its pods must start together.
+	GangAnnotation = "spillway.dev/gang"
+	// StatusAnnotation on the owner tells the user place, start, cost, results.
+	StatusAnnotation = "spillway.dev/status"
+
+	// BurstLabel links an object to the Burst it serves, by UID.
+	BurstLabel = "spillway.dev/burst-uid"
+	// BurstNameLabel links an object to the Burst it serves, by name.
+	BurstNameLabel = "spillway.dev/burst-name"
+	// BurstNamespaceLabel gives the namespace of that Burst.
+	BurstNamespaceLabel = "spillway.dev/burst-namespace"
+	// OwnerUIDLabel on a Burst is the UID of the workload it was bought for.
+	OwnerUIDLabel = "spillway.dev/owner-uid"
+	// OrdinalLabel numbers the machines of one Burst from 0.
+	OrdinalLabel = "spillway.dev/ordinal"
+)
+
+// Condition types of a Burst: the facts of its life in the order of the ten
+// steps. A fact that is True is never taken back.
+const (
+	Reserved         = "Reserved"         // reserve: the ceiling stands in the ledger
+	StagingStarted   = "StagingStarted"   // stage: the data key exists, sealing has begun
+	Staged           = "Staged"           // stage: every input is in the staging store, as ciphertext
+	MachineRequested = "MachineRequested" // create: the Machine objects exist
+	MachineBought    = "MachineBought"    // create: the cloud confirmed every machine
+	NodeJoined       = "NodeJoined"       // join: nodes registered, GPUs allocatable, agents ready
+	KeyReleased      = "KeyReleased"      // admit: the nodes hold the data key in memory
+	PodsAdmitted     = "PodsAdmitted"     // admit: the approved pods tolerate the burst's taint
+	WorkDone         = "WorkDone"         // watch: finished, failed, or out of time
+	ResultsHome      = "ResultsHome"      // collect: digests checked at home; False with a reason when lost
+	Wiped            = "Wiped"            // wipe: proof verified
+	WipeUnproven     = "WipeUnproven"     // wipe: no proof in time; the key is destroyed all the same
+	MachineGone      = "MachineGone"      // destroy: the cloud no longer lists it or its parts
+	Settled          = "Settled"          // settle: actual cost posted, the rest released
+	Complete         = "Complete"         // end: the work succeeded and everything is settled
+	Failed           = "Failed"           // end: it did not; the reason says why
+)
+
+// Facts lists the condition types of a Burst in the order of its life.
+func Facts() []string {
+	return []string{
+		Reserved, StagingStarted, Staged, MachineRequested, MachineBought, NodeJoined, KeyReleased,
+		PodsAdmitted, WorkDone, ResultsHome, Wiped, WipeUnproven, MachineGone, Settled, Complete, Failed,
+	}
+}

@@ -1,0 +1,193 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// BurstProvider is one account in one region of one cloud, reached by a
+// driver, with the facts about its law that policy decides on.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=spillway,shortName=bp
+// +kubebuilder:printcolumn:name="Driver",type=string,JSONPath=`.spec.driver`
+// +kubebuilder:printcolumn:name="Region",type=string,JSONPath=`.spec.region`
+// +kubebuilder:printcolumn:name="Country",type=string,JSONPath=`.spec.country`
+// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
+// +kubebuilder:printcolumn:name="Unavailable Until",type=string,JSONPath=`.status.unavailableUntil`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type BurstProvider struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   BurstProviderSpec   `json:"spec"`
+	Status BurstProviderStatus `json:"status,omitempty"`
+}
+
+// BurstProviderSpec is what the operator states about a provider.
+//
+// +kubebuilder:validation:XValidation:rule="self.driver == oldSelf.driver && self.region == oldSelf.region",message="driver and region of a provider are final: machines of the old account would be lost; create another BurstProvider"
+type BurstProviderSpec struct {
+	// Driver is the API that the cloud speaks.
+	// +kubebuilder:validation:Enum=fake;openstack;ec2
+	Driver string `json:"driver"`
+	// Endpoint of the cloud's API; empty means the driver's default.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+	// +kubebuilder:validation:MinLength=1
+	Region string `json:"region"`
+	// Country is the ISO 3166 code of where the machines stand.
+	// +kubebuilder:validation:Pattern=`^[A-Z]{2}$`
+	Country string `json:"country"`
+	// CredentialsSecret is a Secret in the system namespace.
+	// +kubebuilder:validation:MinLength=1
+	CredentialsSecret string `json:"credentialsSecret"`
+	// Legal says whose law the provider is subject to.
+	Legal LegalFacts `json:"legal"`
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Certifications []Certification `json:"certifications,omitempty"`
+	// ProcessingAgreement is the data processing agreement (GDPR Art. 28).
+	// +optional
+	ProcessingAgreement *Evidence `json:"processingAgreement,omitempty"`
+	// Meter is how the provider bills; empty takes the driver's own rule.
+	// +optional
+	Meter *MeterRule `json:"meter,omitempty"`
+	// Prices per hour by instance type override what the driver reports.
+	// +optional
+	Prices map[string]Money `json:"prices,omitempty"`
+	// +optional
+	Limits ProviderLimits `json:"limits,omitempty"`
+	// +optional
+	Join JoinSettings `json:"join,omitempty"`
+	// Staging is the object store in the provider's region, for ciphertext only.
+	// +optional
+	Staging *StagingStore `json:"staging,omitempty"`
+}
+
+// LegalFacts are the facts that jurisdiction rules look at. They are the
+// operator's statements, with evidence, never the software's opinion.
+type LegalFacts struct {
+	// Seat is the ISO 3166 code of the provider's legal seat.
+	// +kubebuilder:validation:Pattern=`^[A-Z]{2}$`
+	Seat string `json:"seat"`
+	// Owner names who controls the provider in the end.
+	// +kubebuilder:validation:MinLength=1
+	Owner string `json:"owner"`
+	// OwnerCountry is the ISO 3166 code of the owner's seat.
+	// +kubebuilder:validation:Pattern=`^[A-Z]{2}$`
+	OwnerCountry string `json:"ownerCountry"`
+	// SubjectTo lists laws that reach the provider, for example us-cloud-act.
+	// +listType=set
+	// +optional
+	SubjectTo []string `json:"subjectTo,omitempty"`
+	// Evidence for these statements; policy fails closed without it.
+	// +optional
+	Evidence *Evidence `json:"evidence,omitempty"`
+}
+
+// Certification is one certificate of the provider, such as C5.
+type Certification struct {
+	// +kubebuilder:validation:MinLength=1
+	Name     string `json:"name"`
+	Evidence `json:",inline"`
+}
+
+// Evidence is a link with the dates that bound its worth.
+type Evidence struct {
+	// +kubebuilder:validation:MinLength=1
+	Link     string      `json:"link"`
+	Reviewed metav1.Time `json:"reviewed"`
+	Expires  metav1.Time `json:"expires"`
+}
+
+// MeterRule is how a provider bills a machine.
+type MeterRule struct {
+	// +kubebuilder:validation:Enum=Requested;Created;Active;Running
+	Start string `json:"start"`
+	// +kubebuilder:validation:Enum=Deleted;Stopped
+	Stop string `json:"stop"`
+	// Granularity is the unit that is rounded up to: 1s, 1m, 1h.
+	Granularity metav1.Duration `json:"granularity"`
+	// +optional
+	Minimum metav1.Duration `json:"minimum,omitempty"`
+	// ClockAligned bills every unit of the wall clock that is touched.
+	// +optional
+	ClockAligned bool `json:"clockAligned,omitempty"`
+	// +optional
+	BilledWhenStopped bool `json:"billedWhenStopped,omitempty"`
+}
+
+// ProviderLimits bound what is bought there at one time.
+type ProviderLimits struct {
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Machines *int32 `json:"machines,omitempty"`
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	GPUs *int32 `json:"gpus,omitempty"`
+	// +optional
+	SpendPerDay Money `json:"spendPerDay,omitempty"`
+}
+
+// JoinSettings bound how long a machine may take, counted from MachineBought.
+type JoinSettings struct {
+	// BootTime is what a boot usually takes, for the planner.
+	// +optional
+	BootTime metav1.Duration `json:"bootTime,omitempty"`
+	// JoinDeadline ends the burst when the node has not registered.
+	// +optional
+	JoinDeadline metav1.Duration `json:"joinDeadline,omitempty"`
+	// ReadyDeadline ends the burst when the GPUs are not allocatable.
+	// +optional
+	ReadyDeadline metav1.Duration `json:"readyDeadline,omitempty"`
+}
+
+// StagingStore is an S3 endpoint for ciphertext near the provider's machines.
+type StagingStore struct {
+	// +kubebuilder:validation:MinLength=1
+	Endpoint string `json:"endpoint"`
+	// +optional
+	Region string `json:"region,omitempty"`
+	// Secret in the system namespace with accessKey and secretKey.
+	// +kubebuilder:validation:MinLength=1
+	Secret string `json:"secret"`
+}
+
+// BurstProviderStatus is what was seen of a provider.
+type BurstProviderStatus struct {
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// UnavailableUntil keeps the whole provider out of plans until then.
+	// +optional
+	UnavailableUntil *metav1.Time `json:"unavailableUntil,omitempty"`
+	// +optional
+	UnavailableReason string `json:"unavailableReason,omitempty"`
+	// Unavailable are single offers that refused, kept out until a time.
+	// +listType=map
+	// +listMapKey=offer
+	// +optional
+	Unavailable []UnavailableOffer `json:"unavailable,omitempty"`
+	// Offers is how many offers were listed last.
+	// +optional
+	Offers int32 `json:"offers,omitempty"`
+}
+
+// UnavailableOffer is an offer that the market refused.
+type UnavailableOffer struct {
+	Offer  string      `json:"offer"`
+	Until  metav1.Time `json:"until"`
+	Reason string      `json:"reason"`
+}
+
+// BurstProviderList is a list of BurstProviders.
+//
+// +kubebuilder:object:root=true
+type BurstProviderList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []BurstProvider `json:"items"`
+}
