@@ -1,0 +1,78 @@
+// Package cache is the S3 front of a burst node: jobs talk to it at the
+// store's own name, and can't tell it from the store.
+//
+// The front has no credentials. It passes every request of a job to the
+// on-prem gate byte by byte, signature and all. To a GET of an object whose
+// ciphertext it can have locally it adds one unsigned header, If-None-Match
+// with the version it knows. The source store then checks signature, rights
+// and freshness of that very request; only when it says 304 does the front
+// answer from the local ciphertext, opened chunk by chunk in memory.
+//
+// # Words
+//
+//   - hit: answered locally after a 304. miss: the store sent the body, and
+//     the front kept a sealed copy of it. pass: not a request that may be
+//     cached; see [Stats.NotCached] for why.
+//   - entry: the sealed bytes of one version of one object on the disk.
+//   - staged entry: an entry that the manifest names; its bytes come from the
+//     staging store by a presigned URL.
+//
+// # Promise
+//
+// The disk holds ciphertext only, under names that tell nothing. No byte is
+// sent before its tag is checked; when a chunk does not authenticate the
+// connection is aborted, the entry dropped and fetched again at the next
+// request. A request that the store refuses gets the store's refusal and not
+// a byte. Without a data key the front is a plain passage. Clients that are
+// not on this node are refused.
+package cache
+
+import (
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"spillway.dev/spillway/datasync"
+)
+
+// Config is what a Front needs.
+type Config struct {
+	Burst     string
+	Gate      *url.URL          // base URL of the on-prem gate; only scheme and host are used
+	Transport http.RoundTripper // reaches the gate with the node's certificate; see [Transport]
+	Hosts     []string          // the store's names as jobs write them, without port; bucket.NAME is virtual-host style
+	Dir       string            // for ciphertext; made when missing, emptied of what the front can't account for
+	Fetch     *http.Client      // reaches the staging store; nil means http.DefaultClient
+	Local     func(netip.Addr) bool
+	MaxBytes  int64 // bound on ciphertext on disk; 0 means no bound
+	Random    interface{ Read([]byte) (int, error) }
+	Now       func() time.Time
+	Log       *slog.Logger // nil means silence
+}
+
+// Stats counts since the front was made. Bytes are body bytes.
+type Stats struct {
+	Hits          int64            `json:"hits"`
+	Misses        int64            `json:"misses"`
+	Passed        int64            `json:"passed"`
+	NotModified   int64            `json:"notModified"` // 304 answers that the front's own header caused
+	Refused       int64            `json:"refused"`     // clients that are not on this node
+	Damaged       int64            `json:"damaged"`     // entries dropped because a chunk did not authenticate
+	BytesStaged   int64            `json:"bytesStaged"` // ciphertext fetched from the staging store
+	BytesServed   int64            `json:"bytesServed"` // plaintext from local entries
+	BytesUpstream int64            `json:"bytesUpstream"`
+	Objects       int              `json:"objects"`      // in the manifest
+	ObjectsLocal  int              `json:"objectsLocal"` // of those, on the disk
+	NotCached     map[string]int64 `json:"notCached,omitempty"`
+}
+
+// Wiped counts what [Front.Wipe] removed.
+type Wiped struct {
+	Files int64 `json:"files"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Upload is an object that a job wrote through the front.
+type Upload = datasync.Upload

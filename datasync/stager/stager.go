@@ -1,0 +1,182 @@
+// Package stager is the on-prem side of a burst's data. It fills the staging
+// store with ciphertext, guards the way from the burst nodes to the source
+// store, checks that results are home, wipes the staging store, and keeps the
+// keys that make all of it unreadable when they go.
+//
+// # Words
+//
+//   - stage: pin the versions of a burst's inputs, seal each under the
+//     burst's data key, put it into the staging bucket under an opaque name,
+//     and write the manifest ([Stager.Stage]).
+//   - collect: verify at home that every reported upload is there with the
+//     reported digest ([Stager.Collect]).
+//   - wipe: remove all objects, versions, markers and uploads until two
+//     passes in a row found nothing, then the bucket ([Stager.Wipe]).
+//   - gate: the only way from a burst node to the source store ([Gate]).
+//   - key custody: where the burst's key-encryption key lies ([FileKeys]).
+//
+// # Promise
+//
+// Everything here is level-triggered: repeat any call after any crash and it
+// goes on from what the stores and the key directory say. What is staged
+// already is not moved again. Only inputs within the tenant's own sources are
+// read. The package knows no node agent and no cluster.
+package stager
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"spillway.dev/spillway/datasync"
+	"spillway.dev/spillway/datasync/s3"
+	"spillway.dev/spillway/datasync/seal"
+)
+
+// Keys is where the keys of bursts are kept.
+type Keys interface {
+	// Create returns the burst's data key and makes it first when there is
+	// none. Destroyed keys stay destroyed: [ErrKeyDestroyed].
+	Create(ctx context.Context, burst string) (seal.DataKey, error)
+	// Get returns the data key, [ErrNoKey] or [ErrKeyDestroyed].
+	Get(ctx context.Context, burst string) (seal.DataKey, error)
+	// Destroy makes the data key unrecoverable and says how far that is
+	// proven. It may be repeated; a burst without keys gets a tombstone.
+	Destroy(ctx context.Context, burst string) (Destruction, error)
+}
+
+var (
+	// ErrNoKey says that no key was ever made for the burst.
+	ErrNoKey = errors.New("burst has no data key")
+	// ErrKeyDestroyed says that the burst's key was destroyed. Nothing
+	// brings it back, and none is made in its place.
+	ErrKeyDestroyed = errors.New("data key of the burst is destroyed")
+)
+
+// Destruction is what is known about a destroyed key.
+type Destruction struct {
+	Burst  string    `json:"burst"`
+	Method string    `json:"method"` // what was done, for the certificate
+	Proven bool      `json:"proven"` // false: "deleted, unproven"
+	At     time.Time `json:"at"`
+}
+
+// String is "destroyed" or "deleted, unproven".
+func (d Destruction) String() string {
+	if d.Proven {
+		return "destroyed"
+	}
+	return "deleted, unproven"
+}
+
+// Config is what a Stager needs. All fields but Log and Parallel are required.
+type Config struct {
+	Keys     Keys
+	Signer   ed25519.PrivateKey // signs manifests
+	Random   io.Reader
+	Now      func() time.Time
+	Log      *slog.Logger // nil means silence
+	Parallel int          // objects moved at the same time; 0 means 8
+}
+
+// Source is one place that a tenant may read inputs from.
+type Source struct {
+	Endpoint s3.Endpoint
+	Bucket   string
+	Prefixes []string // none means the whole bucket
+}
+
+// StageJob is what has to be staged for one burst.
+type StageJob struct {
+	Burst   string
+	Tenant  string
+	Inputs  []datasync.Ref
+	Sources []Source    // of the tenant; an input outside all of them is refused
+	Staging s3.Endpoint // store near the burst nodes
+	Expires time.Time   // until when the nodes may fetch; presigned URLs end then
+}
+
+// Progress is how far a staging is. Bytes are plaintext bytes.
+type Progress struct {
+	Burst       string    `json:"burst"`
+	Started     time.Time `json:"started"`
+	Objects     int       `json:"objects"`
+	ObjectsDone int       `json:"objectsDone"`
+	Bytes       int64     `json:"bytes"`
+	BytesDone   int64     `json:"bytesDone"`
+	BytesMoved  int64     `json:"bytesMoved"` // ciphertext put by this process; what was there before isn't counted
+	Done        bool      `json:"done"`
+	// Set when Done:
+	ManifestURL    string    `json:"manifestUrl,omitempty"` // presigned GET of the sealed manifest
+	ManifestSHA256 string    `json:"manifestSha256,omitempty"`
+	ManifestKey    []byte    `json:"manifestKey,omitempty"` // ed25519 public key
+	Expires        time.Time `json:"expires,omitzero"`
+}
+
+// RefusedError says that an input lies outside the tenant's sources. It is
+// permanent: the person who submitted or the tenant's sources must change.
+type RefusedError struct {
+	Input   datasync.Ref
+	Tenant  string
+	Sources []datasync.Ref
+}
+
+// BucketName is the staging bucket of a burst: it names no tenant and no job.
+func BucketName(burst string) string {
+	sum := sha256.Sum256([]byte("spillway.dev/staging@v1\x00" + burst))
+	return "spw-" + hex.EncodeToString(sum[:16])
+}
+
+// CollectJob names what must be home.
+type CollectJob struct {
+	Burst   string
+	Source  s3.Endpoint
+	Outputs []datasync.Ref    // where results belong; listed for the count, may be empty
+	Uploads []datasync.Upload // as the nodes reported them
+}
+
+// Collected is what was verified at home.
+type Collected struct {
+	Objects int      `json:"objects"`
+	Bytes   int64    `json:"bytes"`
+	Results []Result `json:"results"` // by bucket and key
+}
+
+// Result is one verified upload.
+type Result struct {
+	Bucket string `json:"bucket"`
+	Key    string `json:"key"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"` // of the bytes at home
+	ETag   string `json:"etag"`
+}
+
+// IncompleteError names the uploads that are not home, each with the reason.
+type IncompleteError struct {
+	Burst   string
+	Missing []string
+}
+
+// WipeJob names the staging to wipe.
+type WipeJob struct {
+	Burst   string
+	Staging s3.Endpoint
+}
+
+// Wiped is what a wipe removed, for the certificate. It is returned only when
+// the store confirmed that nothing is left.
+type Wiped struct {
+	Bucket          string    `json:"bucket"`
+	ObjectsDeleted  int       `json:"objectsDeleted"`
+	VersionsDeleted int       `json:"versionsDeleted"`
+	MarkersDeleted  int       `json:"markersDeleted"`
+	UploadsAborted  int       `json:"uploadsAborted"`
+	Passes          int       `json:"passes"` // the last two found nothing
+	FinalListSHA256 string    `json:"finalListSha256"`
+	BucketDeletedAt time.Time `json:"deletedBucketAt"`
+}
