@@ -121,6 +121,8 @@ type OfferReference struct {
 	GPUs int32 `json:"gpus"`
 	// PricePerHour of one machine.
 	PricePerHour Money `json:"pricePerHour"`
+	// Meter is how the provider bills it; settlement uses this copy.
+	Meter MeterRule `json:"meter"`
 }
 
 // BurstData is what the work reads and writes, and how secret it is.

@@ -57,16 +57,22 @@ const (
 	ResultsHome      = "ResultsHome"      // collect: digests checked at home; False with a reason when lost
 	Wiped            = "Wiped"            // wipe: proof verified
 	WipeUnproven     = "WipeUnproven"     // wipe: no proof in time; the key is destroyed all the same
+	KeyDestroyed     = "KeyDestroyed"     // wipe: the key at home is destroyed, the staging store emptied
 	MachineGone      = "MachineGone"      // destroy: the cloud no longer lists it or its parts
+	Certified        = "Certified"        // destroy: the wipe certificate is signed and kept
 	Settled          = "Settled"          // settle: actual cost posted, the rest released
 	Complete         = "Complete"         // end: the work succeeded and everything is settled
 	Failed           = "Failed"           // end: it did not; the reason says why
 )
 
+// Ending is the condition of a Burst that goes no further forward: its reason
+// says why. What is owed (results, wipe, machines, money) is still done.
+const Ending = "Ending"
+
 // Facts lists the condition types of a Burst in the order of its life.
 func Facts() []string {
 	return []string{
 		Reserved, StagingStarted, Staged, MachineRequested, MachineBought, NodeJoined, KeyReleased,
-		PodsAdmitted, WorkDone, ResultsHome, Wiped, WipeUnproven, MachineGone, Settled, Complete, Failed,
+		PodsAdmitted, WorkDone, ResultsHome, Wiped, WipeUnproven, KeyDestroyed, MachineGone, Certified, Settled, Complete, Failed,
 	}
 }
