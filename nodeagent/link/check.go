@@ -3,8 +3,10 @@ package link
 import (
 	"crypto/ed25519"
 	"net/http"
+	"slices"
 	"time"
 
+	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/nodeagent/wipe"
 	"spillway.dev/spillway/quota"
 )
@@ -12,6 +14,7 @@ import (
 const (
 	maxName     = 512                  // bytes of any name, sentence or digest in a report
 	maxObject   = 1024                 // bytes of an object key, as S3 allows
+	maxParts    = 10_000               // parts of one multipart upload, as S3 allows
 	maxEvidence = 64                   // entries of evidence
 	maxAhead    = 5 * time.Minute      // how far in the future a usage record may end
 	maxInterval = 366 * 24 * time.Hour // longest usage record
@@ -40,8 +43,8 @@ func (r Report) check(node, burst string, now time.Time) error {
 		}
 	}
 	for _, u := range r.Uploads {
-		if u.Size < 0 || !short(maxName, u.Bucket, u.SHA256, u.ETag) || !short(maxObject, u.Key) || u.Bucket == "" || u.Key == "" {
-			return refuse(http.StatusBadRequest, "node %s: an upload has no name, a negative size or a field that is too long", node)
+		if !possible(u) {
+			return refuse(http.StatusBadRequest, "node %s: an upload has no name, an impossible size or a field that is too long", node)
 		}
 	}
 	return r.checkWipe()
@@ -53,11 +56,11 @@ func (r Report) checkSizes() error {
 	}
 	c := r.Cache
 	switch {
-	case !short(maxName, r.BootID, r.Agent, r.Journal, r.Problem, r.Staged.ManifestSHA256, r.Staged.Problem):
+	case !short(maxName, r.BootID, r.Agent, r.Journal, r.Problem, r.UploadsDigest, r.Staged.ManifestSHA256, r.Staged.Problem):
 		return bad("a text")
 	case r.BootID == "":
 		return bad("the boot id")
-	case len(r.Usage) > MaxUsage || len(r.Uploads) > MaxUploads || len(r.Readiness.Evidence) > maxEvidence || r.UploadsFrom < 0:
+	case len(r.Usage) > MaxUsage || len(r.Uploads) > MaxUploads || len(r.Readiness.Evidence) > maxEvidence:
 		return bad("the number of records")
 	case r.Burst != "" && (len(r.HPKE) != 32 || len(r.ProofKey) != ed25519.PublicKeySize):
 		return bad("a public key")
@@ -108,6 +111,14 @@ func (r Report) checkWipe() error {
 		return refuse(http.StatusForbidden, "node %s may not report a wipe of node %q and burst %q", r.Node, p.Node, p.Burst)
 	}
 	return nil
+}
+
+// possible says whether an upload could have happened. A size of -1 is a copy,
+// of which the front saw no bytes.
+func possible(u Upload) bool {
+	return u.Bucket != "" && u.Key != "" && u.Size >= -1 && len(u.Parts) <= maxParts &&
+		short(maxName, u.Bucket, u.SHA256, u.ETag) && short(maxObject, u.Key) &&
+		!slices.ContainsFunc(u.Parts, func(p datasync.Part) bool { return p.Size < 0 || !short(maxName, p.SHA256) })
 }
 
 func short(limit int, texts ...string) bool {

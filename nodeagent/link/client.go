@@ -3,8 +3,10 @@ package link
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,9 +31,8 @@ type ClientConfig struct {
 	// Certificate returns the node's client certificate. It is asked for
 	// every new connection, so a renewed certificate is taken up.
 	Certificate func() (*tls.Certificate, error)
-	// Report says all that is true now. uploads is how many uploads of this
-	// process the hub has; the report carries those behind it.
-	Report func(uploads int) Report
+	// Report says all that is true now.
+	Report func() Report
 	// Heard is called with every reply, in order, never concurrently.
 	Heard func(Heard)
 	// Failed is called after each failed try with what went wrong and how
@@ -62,7 +63,7 @@ type Client struct {
 
 	hub     string
 	version int64
-	uploads int
+	uploads string // digest of the list that the hub has
 }
 
 // NewClient returns a client that does nothing before Run.
@@ -134,9 +135,9 @@ func (c *Client) Sync(ctx context.Context) error {
 	case <-c.kick: // this report carries whatever the kick was about
 	default:
 	}
-	body, err := json.Marshal(ask{Hub: c.hub, Seen: c.version, Report: c.config.Report(c.uploads)})
+	body, err := c.ask()
 	if err != nil {
-		return fmt.Errorf("write report: %w", err)
+		return err
 	}
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,6 +170,27 @@ func (c *Client) Sync(ctx context.Context) error {
 	c.hub, c.version, c.uploads = res.heard.Reply.Hub, res.heard.Reply.Version, res.heard.Reply.Uploads
 	c.config.Heard(res.heard)
 	return nil
+}
+
+// ask writes the body of a request. The uploads travel once, not every time.
+func (c *Client) ask() ([]byte, error) {
+	r := c.config.Report()
+	if len(r.Uploads) > 0 {
+		list, err := json.Marshal(r.Uploads)
+		if err != nil {
+			return nil, fmt.Errorf("write uploads: %w", err)
+		}
+		sum := sha256.Sum256(list)
+		r.UploadsDigest = hex.EncodeToString(sum[:])
+		if r.UploadsDigest == c.uploads {
+			r.Uploads = nil
+		}
+	}
+	body, err := json.Marshal(ask{Hub: c.hub, Seen: c.version, Report: r})
+	if err != nil {
+		return nil, fmt.Errorf("write report: %w", err)
+	}
+	return body, nil
 }
 
 // exchange posts the report and reads the reply.

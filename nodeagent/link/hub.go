@@ -48,13 +48,11 @@ type nodeState struct {
 	version int64
 	changed chan struct{} // closed when orders change or a newer request arrives
 
-	heard     bool
-	hinted    bool // the node stands in updates and was not read since
-	report    Report
-	seen      time.Time
-	uploads   []Upload
-	processAt int    // index in uploads of this agent process's first
-	process   string // HPKE key of the agent process that uploads count from
+	heard   bool
+	hinted  bool // the node stands in updates and was not read since
+	report  Report
+	seen    time.Time
+	earlier []Upload // of agent processes before this one
 }
 
 // NewHub returns a hub that knows no node yet. Serve it with [Hub.TLSConfig].
@@ -92,7 +90,7 @@ func (h *Hub) Report(node string) (r Report, seen time.Time, ok bool) {
 	}
 	n.hinted = false
 	r = n.report
-	r.Uploads, r.UploadsFrom = append([]Upload(nil), n.uploads...), 0
+	r.Uploads = merge(n.earlier, n.report.Uploads)
 	return r, n.seen, true
 }
 
@@ -170,13 +168,11 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), status)
 		return
 	}
-	known, err := h.accept(node, a.Report, received)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusForbidden)
-		return
+	if !h.accept(node, a.Report, received) {
+		a.Hub = "" // do not hold the request: the whole list must come
 	}
 	reply := h.wait(r, node, a)
-	reply.Uploads, reply.Received, reply.Sent = known, received, h.config.Now()
+	reply.Received, reply.Sent = received, h.config.Now()
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(reply) // the agent sees a broken answer and asks again
 }
@@ -215,22 +211,24 @@ func (h *Hub) read(w http.ResponseWriter, r *http.Request, now time.Time) (strin
 	return node, a, nil
 }
 
-// accept stores a checked report and returns how many uploads of this agent
-// process are known now.
-func (h *Hub) accept(name string, r Report, now time.Time) (int, error) {
+// accept stores a checked report, or returns false when it leaves out a list
+// of uploads that this hub does not have: a report without them would look
+// like a job without results.
+func (h *Hub) accept(name string, r Report, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.node(name)
-	if p := string(r.HPKE); p != n.process {
-		n.process, n.processAt = p, len(n.uploads)
+	same := string(r.HPKE) == string(n.report.HPKE)
+	switch {
+	case len(r.Uploads) > 0 || r.UploadsDigest == "":
+	case same && n.heard && n.report.UploadsDigest == r.UploadsDigest:
+		r.Uploads = n.report.Uploads
+	default:
+		return false
 	}
-	have := len(n.uploads) - n.processAt
-	if r.UploadsFrom <= have {
-		fresh := r.Uploads[min(len(r.Uploads), have-r.UploadsFrom):]
-		if len(n.uploads)+len(fresh) > MaxKnown {
-			return 0, refuse(http.StatusForbidden, "node %s reports more than %d uploads", name, MaxKnown)
-		}
-		n.uploads = append(n.uploads, fresh...)
+	if !same {
+		n.earlier = merge(n.earlier, n.report.Uploads)
+		n.earlier = n.earlier[max(0, len(n.earlier)-MaxUploads):]
 	}
 	n.report, n.seen, n.heard = r, now, true
 	n.wake() // an older request of this node is let go: one waits at a time
@@ -241,14 +239,29 @@ func (h *Hub) accept(name string, r Report, now time.Time) (int, error) {
 		default:
 		}
 	}
-	return len(n.uploads) - n.processAt, nil
+	return true
+}
+
+// merge returns a copy of both lists; of the same object the newer entry.
+func merge(old, fresh []Upload) []Upload {
+	var out []Upload
+	replaced := map[[2]string]bool{}
+	for _, u := range fresh {
+		replaced[[2]string{u.Bucket, u.Key}] = true
+	}
+	for _, u := range old {
+		if !replaced[[2]string{u.Bucket, u.Key}] {
+			out = append(out, u)
+		}
+	}
+	return append(out, fresh...)
 }
 
 // wait holds the request until the orders differ from what the agent has.
 func (h *Hub) wait(r *http.Request, node string, a ask) Reply {
 	h.mu.Lock()
 	n := h.node(node)
-	reply := Reply{Orders: n.orders, Version: n.version, Hub: h.instance}
+	reply := n.reply(h.instance)
 	changed := n.changed
 	h.mu.Unlock()
 	if a.Hub != h.instance || a.Seen != reply.Version {
@@ -264,7 +277,11 @@ func (h *Hub) wait(r *http.Request, node string, a ask) Reply {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := h.nodes[node]; n != nil {
-		reply.Orders, reply.Version = n.orders, n.version
+		return n.reply(h.instance)
 	}
 	return reply
+}
+
+func (n *nodeState) reply(hub string) Reply {
+	return Reply{Orders: n.orders, Version: n.version, Hub: hub, Uploads: n.report.UploadsDigest}
 }

@@ -22,6 +22,7 @@ package link
 import (
 	"time"
 
+	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/nodeagent/wipe"
 	"spillway.dev/spillway/quota"
 )
@@ -31,10 +32,9 @@ const SyncPath = "/v1/sync"
 
 // What one report may carry at most. An agent with more sends the rest later.
 const (
-	MaxUsage   = 500     // usage records in one report
-	MaxUploads = 1000    // uploads in one report
-	MaxBody    = 4 << 20 // bytes of one request
-	MaxKnown   = 200_000 // uploads that a hub keeps of one node
+	MaxUsage   = 500      // usage records in one report; the rest comes after the acknowledgement
+	MaxUploads = 20_000   // results of one agent process
+	MaxBody    = 16 << 20 // bytes of one request
 )
 
 // Report is what an agent says about its node.
@@ -59,12 +59,11 @@ type Report struct {
 	// Usage holds the oldest records that were not yet acknowledged, by
 	// rising Seq, at most MaxUsage. Tenant is empty: the controller decides.
 	Usage []quota.Usage `json:"usage,omitempty"`
-	// Uploads holds results that jobs have written, from the number that the
-	// hub said it has (Reply.Uploads) on, at most MaxUploads.
-	Uploads []Upload `json:"uploads,omitempty"`
-	// UploadsFrom is the number of uploads before the first of Uploads, over
-	// the life of this agent process.
-	UploadsFrom int `json:"uploadsFrom,omitempty"`
+	// Uploads holds all results that jobs wrote through this agent process.
+	// The client leaves the list out when the hub says that it has the list
+	// with this digest.
+	Uploads       []Upload `json:"uploads,omitempty"`
+	UploadsDigest string   `json:"uploadsDigest,omitempty"` // set by the client
 	// Wipe is the signed proof of a finished wipe, verified with ProofKey.
 	Wipe *wipe.SignedProof `json:"wipe,omitempty"`
 }
@@ -95,14 +94,7 @@ type Evidence struct {
 }
 
 // Upload is a result that a job wrote through the node's S3 front.
-type Upload struct {
-	Bucket string    `json:"bucket"`
-	Key    string    `json:"key"`
-	SHA256 string    `json:"sha256"` // hex, of the object as the job wrote it
-	Size   int64     `json:"size"`   // bytes
-	ETag   string    `json:"etag"`   // as the source store answered
-	At     time.Time `json:"at"`     // when the store had accepted it
-}
+type Upload = datasync.Upload
 
 // Cache counts what the S3 front did since the agent started.
 type Cache struct {
@@ -146,10 +138,9 @@ type Orders struct {
 
 // Stage tells the node what lies ready for it in staging.
 type Stage struct {
-	ManifestURL    string            `json:"manifestURL"`    // presigned GET of the sealed manifest
-	ManifestSHA256 string            `json:"manifestSHA256"` // hex, of the sealed manifest
-	ManifestKey    []byte            `json:"manifestKey"`    // ed25519 public key that signed the manifest
-	Objects        map[string]string `json:"objects"`        // staged name -> presigned GET
+	ManifestURL    string `json:"manifestURL"`    // presigned GET of the sealed manifest
+	ManifestSHA256 string `json:"manifestSHA256"` // hex, of the sealed manifest
+	ManifestKey    []byte `json:"manifestKey"`    // ed25519 public key that signed the manifest
 }
 
 // WipeOrder asks the node to wipe itself. There is no way back: after it the
@@ -171,6 +162,7 @@ type Reply struct {
 	// and when this reply left.
 	Received time.Time `json:"received"`
 	Sent     time.Time `json:"sent"`
-	// Uploads is how many uploads of this agent process the hub has.
-	Uploads int `json:"uploads"`
+	// Uploads is the digest of the list of uploads that the hub has of this
+	// agent process; empty asks for the whole list.
+	Uploads string `json:"uploads,omitempty"`
 }
