@@ -104,10 +104,10 @@ type Evidence struct {
 
 // MeterRule is how a provider bills a machine.
 type MeterRule struct {
-	// +kubebuilder:validation:Enum=Requested;Created;Active;Running
+	// Start is the moment at which the meter starts: created when the cloud
+	// accepted the request, started when the machine first ran.
+	// +kubebuilder:validation:Enum=created;started
 	Start string `json:"start"`
-	// +kubebuilder:validation:Enum=Deleted;Stopped
-	Stop string `json:"stop"`
 	// Granularity is the unit that is rounded up to: 1s, 1m, 1h.
 	Granularity metav1.Duration `json:"granularity"`
 	// +optional
