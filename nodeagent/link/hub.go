@@ -47,6 +47,7 @@ type nodeState struct {
 	orders  Orders
 	version int64
 	changed chan struct{} // closed when orders change or a newer request arrives
+	turn    int64         // counts requests; only the newest may wait
 
 	heard   bool
 	hinted  bool // the node stands in updates and was not read since
@@ -168,10 +169,15 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), status)
 		return
 	}
-	if !h.accept(node, a.Report, received) {
+	turn, complete := h.accept(node, a.Report, received)
+	if !complete {
 		a.Hub = "" // do not hold the request: the whole list must come
 	}
-	reply := h.wait(r, node, a)
+	reply, err := h.wait(r, node, a, turn)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
 	reply.Received, reply.Sent = received, h.config.Now()
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(reply) // the agent sees a broken answer and asks again
@@ -211,27 +217,29 @@ func (h *Hub) read(w http.ResponseWriter, r *http.Request, now time.Time) (strin
 	return node, a, nil
 }
 
-// accept stores a checked report, or returns false when it leaves out a list
-// of uploads that this hub does not have: a report without them would look
-// like a job without results.
-func (h *Hub) accept(name string, r Report, now time.Time) bool {
+// accept stores a checked report and returns the request's turn. complete is
+// false, and nothing is stored, when the report leaves out a list of uploads
+// that this hub does not have: without them it would look like a job without
+// results.
+func (h *Hub) accept(name string, r Report, now time.Time) (turn int64, complete bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.node(name)
+	n.turn++
+	n.wake() // an older request of this node is let go: one waits at a time
 	same := string(r.HPKE) == string(n.report.HPKE)
 	switch {
 	case len(r.Uploads) > 0 || r.UploadsDigest == "":
 	case same && n.heard && n.report.UploadsDigest == r.UploadsDigest:
 		r.Uploads = n.report.Uploads
 	default:
-		return false
+		return n.turn, false
 	}
 	if !same {
 		n.earlier = merge(n.earlier, n.report.Uploads)
 		n.earlier = n.earlier[max(0, len(n.earlier)-MaxUploads):]
 	}
 	n.report, n.seen, n.heard = r, now, true
-	n.wake() // an older request of this node is let go: one waits at a time
 	if !n.hinted {
 		select {
 		case h.updates <- name:
@@ -239,7 +247,7 @@ func (h *Hub) accept(name string, r Report, now time.Time) bool {
 		default:
 		}
 	}
-	return true
+	return n.turn, true
 }
 
 // merge returns a copy of both lists; of the same object the newer entry.
@@ -257,15 +265,17 @@ func merge(old, fresh []Upload) []Upload {
 	return append(out, fresh...)
 }
 
-// wait holds the request until the orders differ from what the agent has.
-func (h *Hub) wait(r *http.Request, node string, a ask) Reply {
+// wait holds the request until the orders differ from what the agent has. It
+// is an error when a newer request of the same node took its place: two
+// processes that use one identity must not chase each other.
+func (h *Hub) wait(r *http.Request, name string, a ask, turn int64) (Reply, error) {
 	h.mu.Lock()
-	n := h.node(node)
+	n := h.node(name)
 	reply := n.reply(h.instance)
 	changed := n.changed
 	h.mu.Unlock()
 	if a.Hub != h.instance || a.Seen != reply.Version {
-		return reply
+		return reply, nil
 	}
 	hold := time.NewTimer(h.config.Hold)
 	defer hold.Stop()
@@ -276,10 +286,13 @@ func (h *Hub) wait(r *http.Request, node string, a ask) Reply {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := h.nodes[node]; n != nil {
-		return n.reply(h.instance)
+	if n != h.nodes[name] {
+		return Reply{}, refuse(http.StatusConflict, "node %s is not expected any more", name)
 	}
-	return reply
+	if n.turn != turn {
+		return Reply{}, refuse(http.StatusConflict, "a newer request of node %s took the place of this one: is a second agent running with its identity?", name)
+	}
+	return n.reply(h.instance), nil
 }
 
 func (n *nodeState) reply(hub string) Reply {

@@ -22,11 +22,15 @@ var (
 // Lease is how long a node may live without hearing from the controller. Times
 // are the controller's clock.
 type Lease struct {
-	Burst  string    `json:"burst"`  // UID
-	Node   string    `json:"node"`   // node name
-	Serial int64     `json:"serial"` // rises with every renewal, from 1; a node ignores a lower one
-	Soft   time.Time `json:"soft"`   // from here on: stop the pods, give results back
-	Hard   time.Time `json:"hard"`   // from here on: wipe and power off, whatever happens
+	Burst  string `json:"burst"`  // UID
+	Node   string `json:"node"`   // node name
+	Serial int64  `json:"serial"` // rises with every renewal, from 1; a node ignores a lower one
+	// Issued is when the lease was signed. It bounds the lease of a node
+	// that has not yet compared its clock with the controller's; zero is
+	// allowed and bounds nothing.
+	Issued time.Time `json:"issued,omitzero"`
+	Soft   time.Time `json:"soft"` // from here on: stop the pods, give results back
+	Hard   time.Time `json:"hard"` // from here on: wipe and power off, whatever happens
 }
 
 // SignedLease is a lease as it travels: the exact bytes that were signed.
@@ -83,6 +87,8 @@ func (l Lease) check() error {
 	case l.Soft.IsZero() || l.Hard.Before(l.Soft):
 		return fmt.Errorf("soft %s must be set and not lie after hard %s: %w",
 			l.Soft.Format(time.RFC3339), l.Hard.Format(time.RFC3339), ErrLeaseMalformed)
+	case l.Issued.After(l.Hard):
+		return fmt.Errorf("issued %s lies after hard %s: %w", l.Issued.Format(time.RFC3339), l.Hard.Format(time.RFC3339), ErrLeaseMalformed)
 	default:
 		return nil
 	}
