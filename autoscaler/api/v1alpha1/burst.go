@@ -36,9 +36,12 @@ type Burst struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Burst's spec is final; delete the Burst to end it, the next attempt is a new one"
 type BurstSpec struct {
-	// Tenant is the BurstTenant that pays.
+	// Tenant is the name of the BurstTenant that pays.
 	// +kubebuilder:validation:MinLength=1
 	Tenant string `json:"tenant"`
+	// TenantID is its opaque id, as the ledger and the cloud know it.
+	// +kubebuilder:validation:MinLength=1
+	TenantID string `json:"tenantID"`
 	// Project is the tenant's project that the namespace belongs to, if any.
 	// +optional
 	Project string `json:"project,omitempty"`
