@@ -59,10 +59,6 @@ func (o *Opener) fill() {
 		o.err = fmt.Errorf("read chunk %d: %w", o.next, err)
 		return
 	}
-	if n < TagSize {
-		o.err = fmt.Errorf("%w: it ends in or before chunk %d", ErrDamaged, o.next)
-		return
-	}
 	if o.ready, o.err = o.msg.open(o.plain[:0], o.sealed[:n], o.next); o.err != nil {
 		o.ready = nil
 		return
@@ -146,8 +142,8 @@ func (r *ReaderAt) ReadAt(p []byte, off int64) (int, error) {
 		i, skip := at/ChunkSize, int(at%ChunkSize)
 		length := int(min(ChunkSize, r.size-i*ChunkSize))
 		if rest := p[done:]; skip == 0 && len(rest) >= length {
-			// The whole chunk is wanted: open it in place. A failed open
-			// clears what it wrote.
+			// The whole chunk is wanted: open it in place. What a failed
+			// open leaves behind is the AEAD's choice, so it is cleared.
 			if _, err := r.chunk(b, rest[:0:length], i); err != nil {
 				clear(rest[:length])
 				return done, err

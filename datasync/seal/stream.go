@@ -145,11 +145,8 @@ func (r *sealingReader) fill() {
 	r.left -= n
 	if n < ChunkSize {
 		r.done = true
-		if extra, err := io.ReadFull(r.src, r.plain[n:n+1]); extra > 0 {
-			r.err = errors.New("source has more bytes than announced")
-			return
-		} else if !errors.Is(err, io.EOF) {
-			r.err = fmt.Errorf("read source: %w", err)
+		if extra, err := io.ReadFull(r.src, r.plain[n:n+1]); !errors.Is(err, io.EOF) {
+			r.err = fmt.Errorf("source does not end where announced: %d more byte read, error %w", extra, err)
 			return
 		}
 	}

@@ -12,21 +12,35 @@
 package objectstore
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
 	"time"
 )
 
 // Config says what store to run.
 type Config struct {
 	Dir       string   `json:"dir"`  // objects lie below it, in plain files
-	Addr      string   `json:"addr"` // host:port; port 0 is not possible
+	Addr      string   `json:"addr"` // host:port; port 0 takes a free one
 	AccessKey string   `json:"accessKey"`
 	SecretKey string   `json:"secretKey"`
 	Users     []User   `json:"users,omitempty"` // further accounts; they reach what bucket policies give them
 	Region    string   `json:"region,omitempty"`
 	AccessLog string   `json:"accessLog,omitempty"` // file; empty means none
 	Versions  bool     `json:"versions,omitempty"`  // allow buckets with versioning
+	Health    string   `json:"health"`              // set by Start: a path of this one child, answered without credentials
 	Exec      []string `json:"-"`                   // command of the child that calls [Main] with the arguments added
 }
 
@@ -49,20 +63,169 @@ type Entry struct {
 }
 
 // Store is a running store.
-type Store struct{ cfg Config }
+type Store struct {
+	cfg   Config
+	child *exec.Cmd
+	died  chan struct{} // closed when the process is gone
+	said  *tail         // what it wrote last
+	once  sync.Once
+}
 
-// Start runs a store and returns once it answers.
-func Start(ctx context.Context, cfg Config) (*Store, error) { return nil, errors.New("being built") }
+// Start runs a store and returns once it answers. The error holds what the
+// child wrote when it does not come up.
+func Start(ctx context.Context, cfg Config) (*Store, error) {
+	if len(cfg.Exec) == 0 {
+		return nil, errors.New("object store: Config.Exec is empty: name the command that calls objectstore.Main")
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("object store: %w", err)
+	}
+	addr, err := freeAddr(cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("object store: %w", err)
+	}
+	cfg.Addr, cfg.Health = addr, "/health-"+strings.ToLower(rand.Text())
+	arg, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("object store: encode config: %w", err)
+	}
+	s := &Store{cfg: cfg, died: make(chan struct{}), said: &tail{}}
+	s.child = exec.Command(cfg.Exec[0], cfg.Exec[1:]...)
+	s.child.Stdin = bytes.NewReader(arg)
+	s.child.Stdout, s.child.Stderr = s.said, s.said
+	s.child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := s.child.Start(); err != nil {
+		return nil, fmt.Errorf("object store: start %s: %w", cfg.Exec[0], err)
+	}
+	go func() {
+		_ = s.child.Wait()
+		close(s.died)
+	}()
+	if err := s.waitReady(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Store) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+s.cfg.Health, nil)
+		if err != nil {
+			return fmt.Errorf("object store: %w", err)
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-s.died:
+			return fmt.Errorf("object store at %s ended before it answered: %s", s.cfg.Addr, s.said)
+		case <-ctx.Done():
+			return fmt.Errorf("object store at %s did not answer: %w: %s", s.cfg.Addr, ctx.Err(), s.said)
+		}
+	}
+}
 
 // URL is http://Addr.
 func (s *Store) URL() string { return "http://" + s.cfg.Addr }
 
-// Stop ends the store and waits for its process.
-func (s *Store) Stop() error { return nil }
+// Addr is host:port as the store listens.
+func (s *Store) Addr() string { return s.cfg.Addr }
 
-// Main is the child process: it serves until it is signalled and returns the
-// exit status. Its only argument is the Config as JSON.
-func Main(args []string) int { return 1 }
+// Stop ends the store and waits for its process. It may be called again.
+func (s *Store) Stop() error {
+	s.once.Do(func() { _ = syscall.Kill(-s.child.Process.Pid, syscall.SIGKILL) })
+	select {
+	case <-s.died:
+		return nil
+	case <-time.After(10 * time.Second):
+		return fmt.Errorf("object store: process %d does not end", s.child.Process.Pid)
+	}
+}
 
-// ReadLog reads an access log.
-func ReadLog(path string) ([]Entry, error) { return nil, errors.New("being built") }
+// freeAddr replaces port 0 by a free one.
+func freeAddr(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("address %q: %w", addr, err)
+	}
+	if port != "0" {
+		return addr, nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// ReadLog reads an access log. A last line that is not yet whole is left out.
+func ReadLog(path string) ([]Entry, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("access log: %w", err)
+	}
+	defer f.Close()
+	var all []Entry
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("access log: %w", err)
+		}
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("access log %s, line %d: %w", path, len(all)+1, err)
+		}
+		all = append(all, e)
+	}
+}
+
+// tail keeps the last bytes written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if over := len(t.buf) - 4096; over > 0 {
+		t.buf = t.buf[over:]
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.buf)
+}
+
+// AllowUser is a bucket policy that lets one user read, write, list and
+// delete in the bucket.
+func AllowUser(bucket, accessKey string) string {
+	policy, err := json.Marshal(map[string]any{
+		"Version": "2012-10-17",
+		"Statement": []map[string]any{{
+			"Effect": "Allow", "Principal": map[string]any{"AWS": []string{accessKey}},
+			"Action":   []string{"s3:*"},
+			"Resource": []string{"arn:aws:s3:::" + bucket, "arn:aws:s3:::" + bucket + "/*"},
+		}},
+	})
+	if err != nil {
+		panic("objectstore: a policy of strings always encodes: " + err.Error())
+	}
+	return string(policy)
+}
