@@ -1,0 +1,205 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+
+	"spillway.dev/spillway/quota/money"
+)
+
+// Apply takes a committed event into b and returns the account of its burst
+// right behind it (the zero Account for events on no burst). It trusts the
+// entries and decides nothing, so that a journal always adds up to what it
+// added up to when it was written. After an error b is not usable any more:
+// the event doesn't belong to this journal.
+func (b *Book) Apply(ev Event) (Account, error) {
+	for _, e := range ev.Entries {
+		if err := b.post(e); err != nil {
+			return Account{}, fmt.Errorf("apply %s: %w", ev.Kind, err)
+		}
+	}
+	in := ev.Intent
+	switch {
+	case ev.Kind == KindBudgets && in.Budgets != nil:
+		b.replaceBudgets(in.Budgets.Budgets)
+		return Account{}, nil
+	case ev.Kind == KindEpoch && in.Epoch != nil:
+		b.Epoch = *in.Epoch
+		return Account{}, nil
+	case ev.Kind == KindAccept || ev.Kind == KindUsage:
+		return Account{}, nil
+	}
+	a, err := b.applyToBurst(ev)
+	if err != nil {
+		return Account{}, fmt.Errorf("apply %s of burst %q: %w", ev.Kind, ev.Burst, err)
+	}
+	if a.State == Settled {
+		delete(b.Open, ev.Burst)
+		return a, nil
+	}
+	if b.Open == nil {
+		b.Open = make(map[string]Account)
+	}
+	b.Open[ev.Burst] = a
+	return a, nil
+}
+
+// applyToBurst returns the account of a burst behind ev.
+func (b *Book) applyToBurst(ev Event) (Account, error) {
+	a, known := b.Open[ev.Burst]
+	in := ev.Intent
+	if known == (ev.Kind == KindReserve) {
+		return Account{}, fmt.Errorf("%w: a reserve comes first, and once", ErrInvalid)
+	}
+	a.ChangedAt = ev.At
+	switch {
+	case ev.Kind == KindReserve && in.Reserve != nil:
+		zero := money.Zero(in.Reserve.Amount.Currency)
+		a = Account{
+			Reservation: *in.Reserve, State: Reserved, Until: in.Reserve.Until, ReservedAt: ev.At, ChangedAt: ev.At,
+			Reserved: zero, Pending: zero, Spent: zero, Waived: zero, Released: zero, Overrun: zero,
+		}
+	case ev.Kind == KindExtend && in.Extend != nil:
+		a.Extensions++
+		if in.Extend.Until.After(a.Until) {
+			a.Until = in.Extend.Until
+		}
+	case ev.Kind == KindShrink && in.Shrink != nil:
+		a.Reductions++
+		a.State = Draining
+	case ev.Kind == KindPermit && in.Permit != nil:
+		a.Permits = append(slices.Clip(a.Permits), *in.Permit)
+	case ev.Kind == KindSettle && in.Settle != nil:
+		a.State, a.SettledAt, a.Settlement = Settled, ev.At, *in.Settle
+	default:
+		return Account{}, fmt.Errorf("%w: kind and intent do not match", ErrInvalid)
+	}
+	if err := a.post(ev); err != nil {
+		return Account{}, err
+	}
+	if a.State == Settled {
+		a.Holds = nil
+	}
+	return a, nil
+}
+
+// post adds the entries of ev to the sums of a.
+func (a *Account) post(ev Event) error {
+	burst := BurstAccount(ev.Burst)
+	given := money.Zero(a.Reserved.Currency) // taken out of Pending and charged to nobody
+	for _, e := range ev.Entries {
+		var err error
+		switch {
+		case e.Debit == burst:
+			err = firstError(add(&a.Reserved, e.Amount), add(&a.Pending, e.Amount))
+		case e.Credit == burst:
+			err = firstError(sub(&a.Pending, e.Amount), add(&given, e.Amount))
+		case e.Debit == SpendAccount(a.Reservation.Tenant):
+			err = firstError(add(&a.Spent, e.Amount), sub(&given, e.Amount))
+		case e.Debit == AccountFault:
+			err = firstError(add(&a.Waived, e.Amount), sub(&given, e.Amount))
+		case e.Debit == AccountOverrun:
+			err = add(&a.Overrun, e.Amount)
+		default:
+			if h, side, ok := e.Debit.Window(); ok && side == sideReserved && !slices.Contains(a.Holds, h) {
+				a.Holds = append(slices.Clip(a.Holds), h)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return add(&a.Released, given)
+}
+
+// post adds one entry to the windows and to the overrun.
+func (b *Book) post(e Entry) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	if err := b.postSide(e.Debit, e.Amount, add); err != nil {
+		return err
+	}
+	return b.postSide(e.Credit, e.Amount, sub)
+}
+
+func (b *Book) postSide(account AccountName, amount money.Amount, op func(*money.Amount, money.Amount) error) error {
+	if account == AccountOverrun {
+		return b.postOverrun(amount, op)
+	}
+	h, side, ok := account.Window()
+	if !ok || side == sideOpen {
+		return nil
+	}
+	if b.Windows == nil {
+		b.Windows = make(map[string]map[string]Balance)
+	}
+	if b.Windows[h.Budget] == nil {
+		b.Windows[h.Budget] = make(map[string]Balance)
+	}
+	zero := money.Zero(amount.Currency)
+	held, ok := b.Windows[h.Budget][h.Period]
+	if !ok {
+		held = Balance{Spent: zero, Reserved: zero}
+	}
+	target := &held.Reserved
+	if side == sideSpent {
+		target = &held.Spent
+	}
+	if err := op(target, amount); err != nil {
+		return fmt.Errorf("%s: %w", account, err)
+	}
+	if target.Nano < 0 {
+		return fmt.Errorf("%s: %w: balance %v", account, ErrInvalid, *target)
+	}
+	b.Windows[h.Budget][h.Period] = held
+	return nil
+}
+
+func (b *Book) postOverrun(amount money.Amount, op func(*money.Amount, money.Amount) error) error {
+	if b.Overrun == nil {
+		b.Overrun = make(map[money.Currency]money.Amount)
+	}
+	open := b.Overrun[amount.Currency]
+	if err := op(&open, amount); err != nil {
+		return fmt.Errorf("%s: %w", AccountOverrun, err)
+	}
+	b.Overrun[amount.Currency] = open
+	if open.IsZero() {
+		delete(b.Overrun, amount.Currency)
+	}
+	return nil
+}
+
+func (b *Book) replaceBudgets(set []Budget) {
+	next := b.retired()
+	for _, budget := range set {
+		next[budget.ID] = budget
+	}
+	b.Budgets = next
+}
+
+func add(to *money.Amount, a money.Amount) error {
+	total, err := to.Add(a)
+	if err == nil {
+		*to = total
+	}
+	return err
+}
+
+func sub(from *money.Amount, a money.Amount) error {
+	left, err := from.Sub(a)
+	if err == nil {
+		*from = left
+	}
+	return err
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
