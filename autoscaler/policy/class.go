@@ -1,0 +1,112 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+)
+
+// Class is how secret data is. The zero Class is unknown and allows nothing.
+type Class string
+
+// The classes, from open to secret.
+const (
+	Public       Class = "public"
+	Internal     Class = "internal"
+	Confidential Class = "confidential"
+	Secret       Class = "secret"
+)
+
+// level orders the classes; an unknown one has no level.
+func (c Class) level() (int, bool) {
+	at := slices.Index([]Class{Public, Internal, Confidential, Secret}, c)
+	return at, at >= 0
+}
+
+// ClassOf returns the data class of the work: the highest of what the tenant,
+// the work itself and the sources of its inputs and outputs state. It is empty
+// when any of them states something that is no class.
+func ClassOf(w Work) Class {
+	stated := []Class{Class(w.Tenant.Spec.DataClass)}
+	if w.DataClass != "" {
+		stated = append(stated, Class(w.DataClass))
+	}
+	for _, url := range slices.Concat(w.Inputs, w.Outputs) {
+		for _, s := range w.Tenant.Spec.Sources {
+			if s.DataClass != "" && holds(s, url) {
+				stated = append(stated, Class(s.DataClass))
+			}
+		}
+	}
+	highest, top := Class(""), -1
+	for _, c := range stated {
+		level, known := c.level()
+		if !known {
+			return ""
+		}
+		if level > top {
+			highest, top = c, level
+		}
+	}
+	return highest
+}
+
+func dataClass(w Work) []Refusal {
+	if ClassOf(w) != "" {
+		return nil
+	}
+	return refuse(DataClassUnknown,
+		fmt.Sprintf("the data class is %q by the tenant and %q by the work, and not all of these are classes", w.Tenant.Spec.DataClass, w.DataClass),
+		"use public, internal, confidential or secret in the tenant's dataClass and in the annotation "+v1alpha1.DataClassAnnotation)
+}
+
+func dataSources(w Work) []Refusal {
+	var all []Refusal
+	for _, url := range w.Inputs {
+		if !slices.ContainsFunc(w.Tenant.Spec.Sources, func(s v1alpha1.DataSource) bool { return holds(s, url) }) {
+			all = append(all, refuse(DatasetNotStageable,
+				fmt.Sprintf("input %s is in none of the sources of tenant %s", url, w.Tenant.Name),
+				"add its bucket and prefix to the tenant's sources, or correct the annotation "+v1alpha1.InputsAnnotation)...)
+		}
+	}
+	for _, url := range w.Outputs {
+		if !slices.ContainsFunc(w.Tenant.Spec.Sources, func(s v1alpha1.DataSource) bool { return s.Writable && holds(s, url) }) {
+			all = append(all, refuse(ResultPrefixMissing,
+				fmt.Sprintf("output %s is in none of the writable sources of tenant %s", url, w.Tenant.Name),
+				"make a source of the tenant that holds it writable, or correct the annotation "+v1alpha1.OutputsAnnotation)...)
+		}
+	}
+	return all
+}
+
+// holds reports whether an S3 URL lies in a source. A prefix counts in whole
+// path elements: "train" holds train/x and not training/x.
+func holds(s v1alpha1.DataSource, url string) bool {
+	rest, ok := strings.CutPrefix(url, "s3://")
+	if !ok {
+		return false
+	}
+	bucket, key, _ := strings.Cut(rest, "/")
+	if bucket == "" || bucket != s.Bucket || slices.Contains(strings.Split(key, "/"), "..") {
+		return false
+	}
+	if len(s.Prefixes) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(s.Prefixes, func(prefix string) bool {
+		prefix = strings.TrimSuffix(prefix, "/")
+		return prefix == "" || strings.TrimSuffix(key, "/") == prefix || strings.HasPrefix(key, prefix+"/")
+	})
+}
+
+func priorityClass(w Work) []Refusal {
+	allowed := w.Tenant.Spec.Burst.PriorityClasses
+	if len(allowed) == 0 || slices.Contains(allowed, w.PriorityClass) {
+		return nil
+	}
+	return refuse(PriorityNotEnabled,
+		fmt.Sprintf("priority class %q of tenant %s may not cost money (these may: %s)", w.PriorityClass, w.Tenant.Name, strings.Join(slices.Sorted(slices.Values(allowed)), ", ")),
+		"submit it with one of these classes, or wait for on-prem")
+}
