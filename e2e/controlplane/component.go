@@ -80,6 +80,7 @@ func (c *ControlPlane) run(name string, args []string) error {
 	c.running = append(c.running, part)
 	died := c.died
 	c.mu.Unlock()
+	c.progress(name + " started")
 	go func() {
 		<-process.Done()
 		c.mu.Lock()

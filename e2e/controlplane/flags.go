@@ -62,6 +62,8 @@ func (c *ControlPlane) managerArgs(name string) []string {
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--secure-port=0",
 		"--leader-elect=false",
+		"--kube-api-qps=200", // the controllers start one after the other
+		"--kube-api-burst=400",
 		"--profiling=false",
 	}
 	if name != "kube-controller-manager" {
