@@ -69,6 +69,9 @@ type BurstSpec struct {
 	MaxRunTime metav1.Duration `json:"maxRunTime"`
 	// Deadline ends the burst whatever happens.
 	Deadline metav1.Time `json:"deadline"`
+	// Until is when the last machine is gone in the worst case; the money
+	// reaches to here.
+	Until metav1.Time `json:"until"`
 	// Data is what the work reads and writes.
 	// +optional
 	Data BurstData `json:"data,omitempty"`

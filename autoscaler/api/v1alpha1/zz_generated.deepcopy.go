@@ -358,6 +358,7 @@ func (in *BurstSpec) DeepCopyInto(out *BurstSpec) {
 	}
 	out.MaxRunTime = in.MaxRunTime
 	in.Deadline.DeepCopyInto(&out.Deadline)
+	in.Until.DeepCopyInto(&out.Until)
 	in.Data.DeepCopyInto(&out.Data)
 	if in.Refused != nil {
 		in, out := &in.Refused, &out.Refused

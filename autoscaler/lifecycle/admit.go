@@ -1,0 +1,139 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+)
+
+// ErrPodChanged is returned by [Workload.Admit] for a pod that is gone, bound
+// or replaced: it must not be admitted any more.
+var ErrPodChanged = errors.New("the approved pod has changed")
+
+// admit hands the data key to the proven nodes and lets the approved pods in.
+func (r *Reconciler) admit() []act {
+	return []act{
+		{fact: v1alpha1.KeyReleased, do: r.releaseKey},
+		{fact: v1alpha1.PodsAdmitted, do: r.admitPods},
+	}
+}
+
+// releaseKey waits for Staged: the order to the nodes names the manifest. The
+// orders themselves are given by attend.
+func (r *Reconciler) releaseKey(_ context.Context, b record) (outcome, error) {
+	if !b.has(v1alpha1.Staged) {
+		return outcome{wait: r.Settings.Poll}, nil
+	}
+	for _, node := range b.nodes() {
+		report, _, ok := r.Nodes.Report(node)
+		if !ok || !report.KeyHeld || report.Staged.ManifestSHA256 != b.Status.Data.ManifestSHA256 {
+			return outcome{wait: r.Settings.Poll}, nil
+		}
+	}
+	return outcome{message: "every node holds the data key, in memory only"}, nil
+}
+
+func (r *Reconciler) admitPods(ctx context.Context, b record) (outcome, error) {
+	free, gone, err := r.pending(ctx, b)
+	if err != nil {
+		return outcome{}, err
+	}
+	if b.Spec.Gang.Together && len(gone) > 0 || len(free) == 0 {
+		return outcome{end: reasonOf(gone), message: fmt.Sprintf("%d of %d approved pods wait no longer", len(gone), len(b.Spec.Gang.Pods))}, nil
+	}
+	for _, ref := range free {
+		err := r.Workload.Admit(ctx, b.Burst, ref)
+		if errors.Is(err, ErrPodChanged) {
+			return outcome{wait: r.Settings.Poll}, nil // look again: it may have been bound on-prem
+		}
+		if err != nil {
+			return outcome{}, err
+		}
+	}
+	if b.Spec.Gang.Together {
+		if err := r.bindAll(ctx, b, free); err != nil {
+			return outcome{}, err
+		}
+	}
+	return outcome{message: fmt.Sprintf("%d pods may run on the burst's nodes", len(free))}, nil
+}
+
+// bindAll places the members of a gang, spread over the nodes in order of
+// their GPU needs; the scheduler would take them one by one.
+func (r *Reconciler) bindAll(ctx context.Context, b record, members []v1alpha1.PodReference) error {
+	room := map[string]int64{}
+	for _, n := range b.nodes() {
+		room[n] = int64(b.Spec.Offer.GPUs)
+	}
+	for _, ref := range members {
+		pod := &corev1.Pod{}
+		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, pod); err != nil {
+			return fmt.Errorf("bind gang member %s: %w", ref.Name, err)
+		}
+		if pod.Spec.NodeName != "" {
+			continue
+		}
+		need := gpusOf(pod, corev1.ResourceName(b.Spec.Offer.GPUResource))
+		for _, n := range b.nodes() {
+			if room[n] < need {
+				continue
+			}
+			room[n] -= need
+			if err := r.Workload.Bind(ctx, b.Burst, ref, n); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+func gpusOf(pod *corev1.Pod, name corev1.ResourceName) int64 {
+	total := int64(0)
+	for _, c := range pod.Spec.Containers {
+		q := c.Resources.Limits[name]
+		total += q.Value()
+	}
+	return total
+}
+
+// pending splits the approved pods into those that still wait, or were let in
+// already, and those that are gone or run elsewhere.
+func (r *Reconciler) pending(ctx context.Context, b record) (free, gone []v1alpha1.PodReference, err error) {
+	for _, ref := range b.Spec.Gang.Pods {
+		pod := &corev1.Pod{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, pod)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, nil, err
+		}
+		if err != nil || pod.UID != ref.UID || !pod.DeletionTimestamp.IsZero() || pod.Spec.NodeName != "" && !b.owns(pod.Spec.NodeName) {
+			gone = append(gone, ref)
+			continue
+		}
+		free = append(free, ref)
+	}
+	return free, gone, nil
+}
+
+// owns reports whether a node belongs to the burst.
+func (b record) owns(node string) bool {
+	for _, n := range b.nodes() {
+		if n == node {
+			return true
+		}
+	}
+	return false
+}
+
+func reasonOf(gone []v1alpha1.PodReference) string {
+	if len(gone) == 0 {
+		return ReasonWorkloadGone
+	}
+	return ReasonServedLocally
+}

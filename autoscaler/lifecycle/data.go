@@ -1,0 +1,347 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/datasync"
+	"spillway.dev/spillway/datasync/s3"
+	"spillway.dev/spillway/datasync/seal"
+	"spillway.dev/spillway/datasync/stager"
+	"spillway.dev/spillway/nodeagent/link"
+	"spillway.dev/spillway/nodeagent/wipe"
+)
+
+// Stager is [Data] over the on-prem stager: it turns the objects of the
+// cluster (tenant, provider, secrets) into the stager's own words.
+type Stager struct {
+	Client  client.Reader // uncached: it reads Secrets
+	Stager  *stager.Stager
+	Keys    stager.Keys
+	Gate    *stager.Gate
+	Records Records
+	Random  io.Reader
+	Now     func() time.Time
+	// Tool and Version name this program in certificates.
+	Tool, Version string
+}
+
+// refusedStaging says whether staging was refused for good, and why.
+func refusedStaging(err error) (string, bool) {
+	if refused, ok := errors.AsType[*stager.RefusedError](err); ok {
+		return refused.Error(), true
+	}
+	return "", false
+}
+
+// Prepare implements [Data].
+func (s *Stager) Prepare(ctx context.Context, b *v1alpha1.Burst, until time.Time) error {
+	if _, err := s.Keys.Create(ctx, string(b.UID)); err != nil {
+		return fmt.Errorf("data key: %w", err)
+	}
+	tenant, err := s.tenant(ctx, b)
+	if err != nil {
+		return err
+	}
+	grants, err := grants(b, tenant)
+	if err != nil {
+		return err
+	}
+	s.Gate.Allow(string(b.UID), until, grants)
+	return nil
+}
+
+// grants are the parts of the source store that a burst may reach: what its
+// annotations name, within the tenant's sources, else the sources themselves.
+func grants(b *v1alpha1.Burst, t *v1alpha1.BurstTenant) ([]stager.Grant, error) {
+	var out []stager.Grant
+	read, write := []string{"GET"}, []string{"GET", "PUT", "POST", "DELETE"}
+	for _, urls := range []struct {
+		refs    []string
+		methods []string
+	}{{b.Spec.Data.Inputs, read}, {b.Spec.Data.Outputs, write}} {
+		for _, u := range urls.refs {
+			ref, err := datasync.ParseRef(u)
+			if err != nil {
+				return nil, err
+			}
+			if within(ref, t, urls.methods[len(urls.methods)-1] == "DELETE") {
+				out = append(out, stager.Grant{Bucket: ref.Bucket, Prefix: ref.Prefix, Methods: urls.methods})
+			}
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	for _, src := range t.Spec.Sources {
+		methods := read
+		if src.Writable {
+			methods = write
+		}
+		for _, prefix := range prefixes(src) {
+			out = append(out, stager.Grant{Bucket: src.Bucket, Prefix: prefix, Methods: methods})
+		}
+	}
+	return out, nil
+}
+
+func prefixes(src v1alpha1.DataSource) []string {
+	if len(src.Prefixes) == 0 {
+		return []string{""}
+	}
+	return src.Prefixes
+}
+
+// within reports whether a reference lies in the tenant's sources.
+func within(ref datasync.Ref, t *v1alpha1.BurstTenant, write bool) bool {
+	for _, src := range t.Spec.Sources {
+		if src.Bucket != ref.Bucket || write && !src.Writable {
+			continue
+		}
+		if slices.ContainsFunc(prefixes(src), func(p string) bool { return strings.HasPrefix(ref.Prefix, p) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Stage implements [Data].
+func (s *Stager) Stage(ctx context.Context, b *v1alpha1.Burst) (Staging, error) {
+	job, err := s.job(ctx, b)
+	if err != nil {
+		return Staging{}, err
+	}
+	p, err := s.Stager.Stage(ctx, job)
+	if err != nil {
+		return Staging{}, fmt.Errorf("stage inputs: %w", err)
+	}
+	return Staging{
+		Done: p.Done, Objects: int64(p.Objects), Bytes: p.BytesDone, Total: p.Bytes, ManifestSHA256: p.ManifestSHA256,
+	}, nil
+}
+
+func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, error) {
+	job := stager.StageJob{Burst: string(b.UID), Tenant: b.Spec.TenantID, Expires: b.Spec.Deadline.Time}
+	for _, u := range b.Spec.Data.Inputs {
+		ref, err := datasync.ParseRef(u)
+		if err != nil {
+			return job, err
+		}
+		job.Inputs = append(job.Inputs, ref)
+	}
+	tenant, err := s.tenant(ctx, b)
+	if err != nil {
+		return job, err
+	}
+	for _, src := range tenant.Spec.Sources {
+		e, err := s.endpoint(ctx, src.Endpoint, src.Region, src.Secret)
+		if err != nil {
+			return job, fmt.Errorf("source %s of tenant %s: %w", src.Name, tenant.Name, err)
+		}
+		job.Sources = append(job.Sources, stager.Source{Endpoint: e, Bucket: src.Bucket, Prefixes: src.Prefixes})
+	}
+	job.Staging, err = s.staging(ctx, b)
+	return job, err
+}
+
+// Release implements [Data].
+func (s *Stager) Release(ctx context.Context, b *v1alpha1.Burst, r link.Report) (*link.SealedKey, *link.Stage, error) {
+	key, err := s.Keys.Get(ctx, string(b.UID))
+	if err != nil {
+		return nil, nil, err
+	}
+	sealed, err := link.SealKey(r.HPKE, string(b.UID), r.Node, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	job, err := s.job(ctx, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.Prepare(ctx, b, b.Spec.Deadline.Time); err != nil { // the gate forgets at a restart
+		return nil, nil, err
+	}
+	p, err := s.Stager.Stage(ctx, job)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !p.Done { // after a restart: it looks through what is staged already
+		return &sealed, nil, nil
+	}
+	return &sealed, &link.Stage{ManifestURL: p.ManifestURL, ManifestSHA256: p.ManifestSHA256, ManifestKey: p.ManifestKey}, nil
+}
+
+// Collect implements [Data].
+func (s *Stager) Collect(ctx context.Context, b *v1alpha1.Burst, uploads []link.Upload) (Returned, error) {
+	tenant, err := s.tenant(ctx, b)
+	if err != nil {
+		return Returned{}, err
+	}
+	byStore := map[string][]datasync.Upload{}
+	secrets := map[string]v1alpha1.DataSource{}
+	for _, u := range uploads {
+		src, ok := sourceOf(tenant, u.Bucket)
+		if !ok {
+			return Returned{}, fmt.Errorf("bucket %s was written to but is no source of tenant %s", u.Bucket, tenant.Name)
+		}
+		byStore[src.Name] = append(byStore[src.Name], datasync.Upload(u))
+		secrets[src.Name] = src
+	}
+	var total Returned
+	for _, name := range slices.Sorted(mapKeys(byStore)) {
+		src := secrets[name]
+		e, err := s.endpoint(ctx, src.Endpoint, src.Region, src.Secret)
+		if err != nil {
+			return total, err
+		}
+		c, err := s.Stager.Collect(ctx, stager.CollectJob{Burst: string(b.UID), Source: e, Uploads: byStore[name]})
+		if short, ok := errors.AsType[*stager.IncompleteError](err); ok {
+			total.Missing = append(total.Missing, short.Missing...)
+			continue
+		}
+		if err != nil {
+			return total, fmt.Errorf("verify results in source %s: %w", name, err)
+		}
+		total.Objects, total.Bytes = total.Objects+int64(c.Objects), total.Bytes+c.Bytes
+	}
+	slices.Sort(total.Missing)
+	return total, nil
+}
+
+func mapKeys[V any](m map[string]V) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func sourceOf(t *v1alpha1.BurstTenant, bucket string) (v1alpha1.DataSource, bool) {
+	for _, src := range t.Spec.Sources {
+		if src.Bucket == bucket {
+			return src, true
+		}
+	}
+	return v1alpha1.DataSource{}, false
+}
+
+const canaryName = "canary.sealed"
+
+// Erase implements [Data]. The negative test: a canary sealed under the key
+// opened before the destruction, and the key is refused after it.
+func (s *Stager) Erase(ctx context.Context, b *v1alpha1.Burst) (Erased, error) {
+	burst := string(b.UID)
+	s.Gate.Revoke(burst)
+	e := Erased{Verification: wipe.Verification{Method: "unwrap the data key again", Tool: s.Tool, Version: s.Version}}
+	canary, err := s.canary(ctx, b)
+	if err != nil {
+		return e, err
+	}
+	if canary != nil {
+		sum := sha256.Sum256(canary)
+		e.Verification.CanaryControl, e.Verification.CanarySHA256 = true, hex.EncodeToString(sum[:])
+	}
+	d, err := s.Keys.Destroy(ctx, burst)
+	if err != nil {
+		return e, fmt.Errorf("destroy data key: %w", err)
+	}
+	if _, err := s.Keys.Get(ctx, burst); errors.Is(err, stager.ErrKeyDestroyed) {
+		e.Verification.CanaryUnwrap = wipe.CanaryRefused
+	}
+	e.Verification.At = s.Now().UTC()
+	e.Key = wipe.Key{
+		ID: burst, Algorithm: "AES-256-GCM", Generator: "crypto/rand", WrappedBy: wipe.KEK{KEKID: burst},
+		GeneratedAt: record{Burst: b}.at(v1alpha1.StagingStarted).UTC(), DestroyedAt: d.At, DestroyMethod: d.Method, Proven: d.Proven,
+	}
+	e.Staging, err = s.emptied(ctx, b)
+	return e, err
+}
+
+// canary seals a few bytes under the burst's key, once, while there is one.
+func (s *Stager) canary(ctx context.Context, b *v1alpha1.Burst) ([]byte, error) {
+	if kept, err := s.Records.Load(string(b.UID), canaryName); err == nil {
+		return kept, nil
+	}
+	key, err := s.Keys.Get(ctx, string(b.UID))
+	if errors.Is(err, stager.ErrKeyDestroyed) || errors.Is(err, stager.ErrNoKey) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var sealed bytes.Buffer
+	w, err := seal.NewWriter(&sealed, key, seal.Context{Burst: string(b.UID), Direction: seal.List, Key: canaryName}, s.Random)
+	if err != nil {
+		return nil, fmt.Errorf("seal canary: %w", err)
+	}
+	if _, err := w.Write([]byte("this opens before the key is destroyed")); err != nil {
+		return nil, fmt.Errorf("seal canary: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("seal canary: %w", err)
+	}
+	return sealed.Bytes(), s.Records.Keep(string(b.UID), canaryName, sealed.Bytes())
+}
+
+func (s *Stager) emptied(ctx context.Context, b *v1alpha1.Burst) (wipe.Staging, error) {
+	e, err := s.staging(ctx, b)
+	if err != nil {
+		return wipe.Staging{}, err
+	}
+	w, err := s.Stager.Wipe(ctx, stager.WipeJob{Burst: string(b.UID), Staging: e})
+	if err != nil {
+		return wipe.Staging{}, fmt.Errorf("empty the staging store: %w", err)
+	}
+	return wipe.Staging{
+		Bucket: w.Bucket, ObjectsDeleted: int64(w.ObjectsDeleted), VersionsDeleted: int64(w.VersionsDeleted),
+		MarkersDeleted: int64(w.MarkersDeleted), UploadsAborted: int64(w.UploadsAborted), EmptyPasses: min(w.Passes, 2),
+		FinalListSHA256: w.FinalListSHA256, DeletedBucketAt: w.BucketDeletedAt,
+	}, nil
+}
+
+func (s *Stager) tenant(ctx context.Context, b *v1alpha1.Burst) (*v1alpha1.BurstTenant, error) {
+	t := &v1alpha1.BurstTenant{}
+	if err := s.Client.Get(ctx, types.NamespacedName{Name: b.Spec.Tenant}, t); err != nil {
+		return nil, fmt.Errorf("read tenant %s: %w", b.Spec.Tenant, err)
+	}
+	return t, nil
+}
+
+// staging is the provider's staging store.
+func (s *Stager) staging(ctx context.Context, b *v1alpha1.Burst) (s3.Endpoint, error) {
+	p := &v1alpha1.BurstProvider{}
+	if err := s.Client.Get(ctx, types.NamespacedName{Name: b.Spec.Offer.Provider}, p); err != nil {
+		return s3.Endpoint{}, fmt.Errorf("read provider %s: %w", b.Spec.Offer.Provider, err)
+	}
+	if p.Spec.Staging == nil {
+		return s3.Endpoint{}, fmt.Errorf("provider %s has no staging store: set spec.staging", p.Name)
+	}
+	return s.endpoint(ctx, p.Spec.Staging.Endpoint, p.Spec.Staging.Region, p.Spec.Staging.Secret)
+}
+
+func (s *Stager) endpoint(ctx context.Context, url, region, secret string) (s3.Endpoint, error) {
+	keys := &corev1.Secret{}
+	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: secret}, keys); err != nil {
+		return s3.Endpoint{}, fmt.Errorf("read Secret %s/%s with the store's keys: %w", v1alpha1.SystemNamespace, secret, err)
+	}
+	e := s3.Endpoint{URL: url, Region: region, AccessKey: string(keys.Data["accessKey"]), SecretKey: string(keys.Data["secretKey"])}
+	if e.AccessKey == "" || e.SecretKey == "" {
+		return e, fmt.Errorf("Secret %s/%s lacks accessKey or secretKey", v1alpha1.SystemNamespace, secret)
+	}
+	return e, nil
+}

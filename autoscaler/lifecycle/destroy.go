@@ -1,0 +1,71 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+)
+
+// destroy gives the machines back. It is done only when the cloud lists
+// nothing of them any more, instance and parts.
+func (r *Reconciler) destroy() []act {
+	// Not only after MachineRequested: a crash, then a deletion, may have left
+	// objects that no fact speaks of.
+	reserved := func(b record) bool { return b.has(v1alpha1.Reserved) }
+	keyed := func(b record) bool { return b.has(v1alpha1.KeyDestroyed) }
+	return []act{
+		{fact: v1alpha1.MachineGone, do: r.machinesGone, owed: true, due: reserved},
+		{fact: v1alpha1.Certified, do: r.certify, owed: true, due: keyed},
+	}
+}
+
+func (r *Reconciler) machinesGone(ctx context.Context, b record) (outcome, error) {
+	if err := r.Machines.Delete(ctx, b.UID); err != nil {
+		return outcome{}, err
+	}
+	if err := r.Machines.Release(ctx, b.UID); err != nil {
+		return outcome{}, err
+	}
+	views, err := r.Machines.Read(ctx, b.UID)
+	if err != nil {
+		return outcome{}, err
+	}
+	last := time.Time{}
+	for _, v := range views {
+		b.keepTimes(v)
+		if v.Gone.IsZero() {
+			return outcome{wait: r.Settings.Poll}, nil
+		}
+		if v.Gone.After(last) {
+			last = v.Gone
+		}
+	}
+	for _, node := range b.nodes() {
+		r.Nodes.Forget(node)
+	}
+	if last.IsZero() {
+		return outcome{reason: "NothingBought", message: "no machine was ever bought"}, nil
+	}
+	return outcome{message: fmt.Sprintf("%s lists nothing of the burst since %s", b.Spec.Offer.Provider, last.UTC().Format(time.RFC3339))}, nil
+}
+
+func (r *Reconciler) certify(ctx context.Context, b record) (outcome, error) {
+	if err := r.Joins.Revoke(ctx, b.Burst); err != nil {
+		return outcome{}, err
+	}
+	if err := r.Machines.Forget(ctx, b.UID); err != nil {
+		return outcome{}, err
+	}
+	c, err := r.certificate(b)
+	if err != nil {
+		return outcome{}, err
+	}
+	ref, err := r.Records.Certify(b.uid(), c)
+	if err != nil {
+		return outcome{}, err
+	}
+	b.Status.Certificate = &ref
+	return outcome{message: fmt.Sprintf("certificate %s: %s", ref.Name, ref.Level)}, nil
+}

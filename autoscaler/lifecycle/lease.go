@@ -1,0 +1,134 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/nodeagent/link"
+)
+
+// attend does what the burst's nodes need at every visit, whatever step the
+// burst is in: their usage is booked, the lease renewed, and each is told all
+// its orders again, so that a restart of the controller forgets nothing.
+func (r *Reconciler) attend(ctx context.Context, b record) error {
+	if !b.has(v1alpha1.MachineRequested) || b.has(v1alpha1.MachineGone) {
+		return nil
+	}
+	if err := r.renew(ctx, b); err != nil {
+		return err
+	}
+	for _, node := range b.nodes() {
+		report, _, ok := r.Nodes.Report(node)
+		if !ok {
+			continue
+		}
+		ack, err := r.bookUsage(ctx, b, report)
+		if err != nil {
+			return err
+		}
+		orders, err := r.orders(ctx, b, node, report)
+		if err != nil {
+			return err
+		}
+		orders.UsageAck, orders.UsageJournal = ack, report.Journal
+		r.Nodes.Tell(node, orders)
+	}
+	return nil
+}
+
+// bookUsage books what a node measured and returns the last booked number. Who
+// pays is the controller's word, never the node's.
+func (r *Reconciler) bookUsage(ctx context.Context, b record, report link.Report) (int64, error) {
+	if len(report.Usage) == 0 {
+		return 0, nil
+	}
+	last := int64(0)
+	for i := range report.Usage {
+		u := &report.Usage[i]
+		u.Node, u.Tenant, u.Burst, u.Namespace, u.Owner = report.Node, b.Spec.TenantID, b.uid(), b.Namespace, string(b.Spec.Gang.UID)
+		u.GPUModel = b.Spec.Offer.GPUModel
+		last = max(last, u.Seq)
+	}
+	if err := r.Ledger.RecordUsage(ctx, report.Usage); err != nil {
+		return 0, fmt.Errorf("book usage of node %s: %w", report.Node, err)
+	}
+	return last, nil
+}
+
+// orders is all that a node is to know now. The key is told until it is held.
+func (r *Reconciler) orders(ctx context.Context, b record, node string, report link.Report) (link.Orders, error) {
+	lease, err := r.sign(b, node)
+	if err != nil {
+		return link.Orders{}, err
+	}
+	o := link.Orders{Lease: lease}
+	if b.wiping() {
+		o.Wipe = b.wipeOrder()
+		return o, nil
+	}
+	proven := b.has(v1alpha1.NodeJoined) && b.bootOf(node) == report.BootID
+	if !proven || !b.has(v1alpha1.Staged) || b.ending() {
+		return o, nil
+	}
+	key, stage, err := r.Data.Release(ctx, b.Burst, report)
+	if err != nil {
+		return o, fmt.Errorf("release data key to node %s: %w", node, err)
+	}
+	o.Stage = stage
+	if !report.KeyHeld {
+		o.Key = key
+	}
+	return o, nil
+}
+
+// bootOf is the boot that a node proved itself with; another boot of the same
+// machine gets no key.
+func (b record) bootOf(node string) string {
+	for _, m := range b.Status.Machines {
+		if m.Name == node {
+			return m.BootID
+		}
+	}
+	return ""
+}
+
+// renew moves the lease on, in the order ledger, stamp, lease: the money
+// reaches to the deadline already, so the stamp at the cloud goes first and a
+// lease is signed only up to what the cloud holds.
+func (r *Reconciler) renew(ctx context.Context, b record) error {
+	if !b.has(v1alpha1.NodeJoined) || b.has(v1alpha1.Wiped) || b.has(v1alpha1.WipeUnproven) {
+		return nil
+	}
+	l := b.Status.Lease
+	hard := earlier(b.now.Add(r.Settings.LeaseTime), b.Spec.Deadline.Time)
+	first := l.Soft.Equal(&l.Hard)
+	if !first && hard.Sub(l.Hard.Time) < r.Settings.LeaseEvery {
+		return nil
+	}
+	stamp := hard.Add(r.Settings.DeadMan)
+	views, err := r.Machines.Read(ctx, b.UID)
+	if err != nil {
+		return err
+	}
+	for _, v := range views {
+		if v.Stamped.Before(stamp.Truncate(time.Second)) {
+			return r.Machines.Stamp(ctx, b.UID, stamp.Add(r.Settings.LeaseEvery))
+		}
+	}
+	return r.save(ctx, b, func() {
+		b.Status.Lease = &v1alpha1.BurstLease{
+			Serial: l.Serial + 1, Hard: metav1.NewTime(hard), Soft: metav1.NewTime(hard.Add(-r.Settings.LeaseStop)),
+		}
+	})
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

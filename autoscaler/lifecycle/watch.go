@@ -1,0 +1,105 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+)
+
+// watch waits until the work is finished, failed, or out of time. A running
+// pod keeps the machine, whatever else happens.
+func (r *Reconciler) watch() []act {
+	return []act{{fact: v1alpha1.WorkDone, do: r.workDone}}
+}
+
+func (r *Reconciler) workDone(ctx context.Context, b record) (outcome, error) {
+	t, err := r.look(ctx, b)
+	if err != nil {
+		return outcome{}, err
+	}
+	switch {
+	case b.now.After(b.Spec.Deadline.Time):
+		return outcome{status: metav1.ConditionFalse, reason: ReasonOutOfTime, message: fmt.Sprintf("the deadline %s has passed", b.Spec.Deadline.UTC().Format(time.RFC3339))}, nil
+	case b.now.After(b.Status.Lease.Hard.Time):
+		return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: "the last lease has run out: the node has ended itself"}, nil
+	case t.running+t.waiting > 0:
+		lost, err := r.lostMachine(ctx, b)
+		if err != nil || lost != "" {
+			return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: lost}, err
+		}
+		return outcome{wait: r.Settings.Poll}, nil
+	case t.succeeded == 0 && t.failed == 0:
+		return outcome{status: metav1.ConditionFalse, reason: ReasonWorkloadGone, message: "the approved pods were deleted before they ran here"}, nil
+	case t.failed > 0:
+		return outcome{status: metav1.ConditionFalse, reason: ReasonWorkFailed, message: fmt.Sprintf("%d of %d pods failed", t.failed, t.failed+t.succeeded)}, nil
+	}
+	return outcome{reason: ReasonWorkSucceeded, message: fmt.Sprintf("%d pods finished", t.succeeded)}, nil
+}
+
+// tally counts the approved pods by where they are.
+type tally struct{ waiting, running, succeeded, failed int }
+
+func (r *Reconciler) look(ctx context.Context, b record) (tally, error) {
+	var t tally
+	for _, ref := range b.Spec.Gang.Pods {
+		pod := &corev1.Pod{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, pod)
+		if client.IgnoreNotFound(err) != nil {
+			return t, fmt.Errorf("read pod %s: %w", ref.Name, err)
+		}
+		if err != nil || pod.UID != ref.UID || pod.Spec.NodeName != "" && !b.owns(pod.Spec.NodeName) {
+			continue
+		}
+		b.place(pod)
+		switch {
+		case pod.Status.Phase == corev1.PodSucceeded:
+			t.succeeded++
+		case pod.Status.Phase == corev1.PodFailed:
+			t.failed++
+		case pod.Spec.NodeName == "":
+			t.waiting++
+		default:
+			t.running++
+		}
+	}
+	return t, nil
+}
+
+// place keeps where a pod was seen.
+func (b record) place(pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" {
+		return
+	}
+	for i, p := range b.Status.Placed {
+		if p.UID == pod.UID {
+			b.Status.Placed[i].Phase = string(pod.Status.Phase)
+			return
+		}
+	}
+	b.Status.Placed = append(b.Status.Placed, v1alpha1.PlacedPod{
+		Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase),
+	})
+}
+
+// lostMachine says which machine the cloud does not have any more (cases: B-17
+// kubernetes-sigs/cluster-api-provider-openstack#1741).
+func (r *Reconciler) lostMachine(ctx context.Context, b record) (string, error) {
+	views, err := r.Machines.Read(ctx, b.UID)
+	if err != nil {
+		return "", err
+	}
+	for _, v := range views {
+		if !v.Gone.IsZero() || v.Refusal != "" {
+			b.keepTimes(v)
+			return fmt.Sprintf("machine %s is gone at %s: %s %s", v.Name, b.Spec.Offer.Provider, v.Refusal, v.Message), nil
+		}
+	}
+	return "", nil
+}

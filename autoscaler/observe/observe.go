@@ -1,0 +1,147 @@
+// Package observe gathers the cluster, the offers and the ledger into one
+// [plan.State], and knows how pending pods become gangs.
+//
+// The promise: no State is built from caches that are not synced, and nodes are
+// read before pods, so that a pod which was bound in between is seen on its
+// node and not bought for again. Whatever can't be read is an error, never an
+// empty list: an empty cluster would look like one without room.
+//
+// Vocabulary: a pod is pending work when the scheduler says Unschedulable, it
+// has no node, and it asks for a GPU resource. Its owner is climbed to the top
+// controller that we know; all pending pods of one owner are one gang.
+package observe
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/plan"
+	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota"
+)
+
+// Offers are what the clouds sell now, as seen last.
+type Offers interface {
+	Offers(ctx context.Context, providers []v1alpha1.BurstProvider) []providers.Offer
+}
+
+// Observer builds States. All fields are needed.
+type Observer struct {
+	// Cache reads the cluster from informers.
+	Cache client.Reader
+	// Synced says that all informers have what the API server has.
+	Synced   func(context.Context) bool
+	Offers   Offers
+	Book     func(context.Context) (quota.Book, error)
+	Settings plan.Settings
+	Now      func() time.Time
+}
+
+// State reads everything that a decision depends on.
+func (o *Observer) State(ctx context.Context) (plan.State, error) {
+	if !o.Synced(ctx) {
+		return plan.State{}, fmt.Errorf("the caches are not synced with the API server yet; nothing is decided")
+	}
+	s := plan.State{Now: o.Now().UTC(), Settings: o.Settings}
+	bursts, tenants, clouds := &v1alpha1.BurstList{}, &v1alpha1.BurstTenantList{}, &v1alpha1.BurstProviderList{}
+	nodes, pods, jobs := &corev1.NodeList{}, &corev1.PodList{}, &batchv1.JobList{}
+	// Bursts before nodes before pods: what happens in between is then seen at
+	// its later place, and nothing is missed at both.
+	for _, list := range []client.ObjectList{bursts, tenants, clouds, nodes, pods, jobs} {
+		if err := o.Cache.List(ctx, list); err != nil {
+			return s, fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	s.Bursts, s.Tenants, s.Providers = bursts.Items, tenants.Items, clouds.Items
+	s.Cluster.Nodes = nodes.Items
+	if err := o.volumes(ctx, &s.Cluster); err != nil {
+		return s, err
+	}
+	owned := ownersOf(jobs.Items)
+	s.Cluster.Pods, s.Gangs = split(pods.Items, nodes.Items, owned)
+	s.Cluster.Ends = owned.ends(s.Cluster.Pods)
+	s.Offers = o.Offers.Offers(ctx, s.Providers)
+	book, err := o.Book(ctx)
+	if err != nil {
+		return s, fmt.Errorf("read the ledger; without it nothing is bought: %w", err)
+	}
+	s.Book = book
+	return s, nil
+}
+
+// volumes reads what the volume filters look up.
+func (o *Observer) volumes(ctx context.Context, c *plan.Cluster) error {
+	namespaces, classes := &corev1.NamespaceList{}, &storagev1.StorageClassList{}
+	volumes, claims := &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}
+	csiNodes, csiDrivers := &storagev1.CSINodeList{}, &storagev1.CSIDriverList{}
+	for _, list := range []client.ObjectList{namespaces, classes, volumes, claims, csiNodes, csiDrivers} {
+		if err := o.Cache.List(ctx, list); err != nil {
+			return fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	c.Namespaces, c.StorageClasses, c.Volumes, c.Claims = namespaces.Items, classes.Items, volumes.Items, claims.Items
+	c.CSINodes, c.CSIDrivers = csiNodes.Items, csiDrivers.Items
+	return nil
+}
+
+// split tells bound pods, which take room, from pending work.
+func split(pods []corev1.Pod, nodes []corev1.Node, owned owners) (bound []corev1.Pod, gangs []plan.Gang) {
+	burstNodes := map[string]bool{}
+	for _, n := range nodes {
+		for _, t := range n.Spec.Taints {
+			burstNodes[n.Name] = burstNodes[n.Name] || t.Key == v1alpha1.BurstTaint
+		}
+	}
+	found := map[types.UID]*plan.Gang{}
+	for i := range pods {
+		if pod := &pods[i]; pending(pod) {
+			owner := owned.top(pod)
+			g := found[owner.UID]
+			if g == nil {
+				fresh := owned.gang(owner, pod)
+				g = &fresh
+				found[owner.UID] = g
+			}
+			g.Pods = append(g.Pods, *pod)
+		}
+	}
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Spec.NodeName == "" || over(pod) {
+			continue
+		}
+		bound = append(bound, *pod)
+		if g := found[owned.top(pod).UID]; g != nil && !burstNodes[pod.Spec.NodeName] {
+			g.Bound++
+		}
+	}
+	for _, g := range found { // the planner brings them into order
+		gangs = append(gangs, *g)
+	}
+	return bound, gangs
+}
+
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// pending reports whether a pod is unplaced GPU work.
+func pending(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName != "" || over(pod) || !pod.DeletionTimestamp.IsZero() || !asksForGPU(pod) {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			return c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+		}
+	}
+	return false
+}
