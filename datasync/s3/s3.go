@@ -20,10 +20,15 @@
 package s3
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
 var (
@@ -60,3 +65,71 @@ func (e Endpoint) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
 // MarshalText is String.
 func (e Endpoint) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// connect returns a client that addresses path style and never guesses a
+// region.
+func (e Endpoint) connect() (*minio.Core, error) {
+	u, err := url.Parse(e.URL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("store URL %q: write http://host:port or https://host:port", e.URL)
+	}
+	region := e.Region
+	if region == "" {
+		region = "us-east-1"
+	}
+	next := e.Transport
+	if next == nil {
+		if next, err = minio.DefaultTransport(u.Scheme == "https"); err != nil {
+			return nil, fmt.Errorf("store %s: %w", e.URL, err)
+		}
+	}
+	c, err := minio.NewCore(u.Host, &minio.Options{
+		Creds:        credentials.NewStaticV4(e.AccessKey, e.SecretKey, ""),
+		Secure:       u.Scheme == "https",
+		Region:       region,
+		BucketLookup: minio.BucketLookupPath,
+		Transport:    headerTap{next},
+		MaxRetries:   3,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", e.URL, err)
+	}
+	return c, nil
+}
+
+// headerTap hands the headers of an answer to the caller as the store sent
+// them; the client library drops and rewrites some.
+type headerTap struct{ next http.RoundTripper }
+
+type tapKey struct{}
+
+// withTap returns a context whose requests leave their answer's headers in h.
+func withTap(ctx context.Context, h *http.Header) context.Context {
+	return context.WithValue(ctx, tapKey{}, h)
+}
+
+func (t headerTap) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if h, ok := r.Context().Value(tapKey{}).(*http.Header); ok && err == nil {
+		*h = resp.Header.Clone()
+	}
+	return resp, err
+}
+
+// classify wraps an error of the client library so that callers can branch
+// on it, and says what was asked.
+func classify(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf(format, args...)
+	switch minio.ToErrorResponse(err).StatusCode {
+	case http.StatusNotFound:
+		return fmt.Errorf("%s: %w: %w", what, ErrNotFound, err)
+	case http.StatusPreconditionFailed:
+		return fmt.Errorf("%s: %w: %w", what, ErrChanged, err)
+	case http.StatusForbidden, http.StatusUnauthorized:
+		return fmt.Errorf("%s: %w: %w", what, ErrDenied, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
