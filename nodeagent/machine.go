@@ -94,13 +94,17 @@ func Dial(address string) (*Socket, error) {
 }
 
 // Pods implements [Machine].
-func (s *Socket) Pods(ctx context.Context) (pods []Pod, err error) {
-	return pods, s.get(ctx, "/pods", &pods)
+func (s *Socket) Pods(ctx context.Context) ([]Pod, error) {
+	var pods []Pod
+	err := s.get(ctx, "/pods", &pods)
+	return pods, err
 }
 
 // Devices implements [Machine].
-func (s *Socket) Devices(ctx context.Context) (devices []Device, err error) {
-	return devices, s.get(ctx, "/devices", &devices)
+func (s *Socket) Devices(ctx context.Context) ([]Device, error) {
+	var devices []Device
+	err := s.get(ctx, "/devices", &devices)
+	return devices, err
 }
 
 // StopPods implements [Machine].
