@@ -91,8 +91,7 @@ func (m Misfit) String() string {
 // filters. The error is never about a pod that does not fit: it reports a
 // filter that could not do its work, and then nothing is placed.
 func (s *Snapshot) Fit(ask Ask) (Answer, error) {
-	pods := slices.Clone(ask.Pods)
-	slices.SortStableFunc(pods, largestFirst)
+	pods := LargestFirst(ask.Pods)
 	candidates := s.candidates(ask.Nodes)
 	var answer Answer
 	s.Fork()
@@ -142,7 +141,7 @@ func (s *Snapshot) candidates(names []string) []int {
 // none does.
 func (s *Snapshot) place(p *corev1.Pod, candidates []int) (string, []Reason, error) {
 	state := framework.NewCycleState()
-	allowed, status, _ := s.sim.filters.RunPreFilterPlugins(s.sim.ctx, state, p)
+	allowed, status, narrowedBy := s.sim.filters.RunPreFilterPlugins(s.sim.ctx, state, p)
 	if status.IsRejected() {
 		return "", []Reason{reason("", status)}, nil
 	}
@@ -153,7 +152,8 @@ func (s *Snapshot) place(p *corev1.Pod, candidates []int) (string, []Reason, err
 	for _, i := range candidates {
 		node := s.nodes[i].Node().Name
 		if !allowed.AllNodes() && !allowed.NodeNames.Has(node) {
-			reasons = append(reasons, Reason{Node: node, Plugin: "PreFilter", Message: "node(s) didn't satisfy the pod's fixed node names"})
+			by := strings.Join(sets.List(narrowedBy), ", ")
+			reasons = append(reasons, Reason{Node: node, Plugin: by, Message: "node(s) didn't satisfy plugin " + by})
 			continue
 		}
 		status := s.sim.filters.RunFilterPlugins(s.sim.ctx, state, p, s.nodes[i])
@@ -198,9 +198,15 @@ func tolerating(p *corev1.Pod, more []corev1.Toleration) *corev1.Pod {
 	return &with
 }
 
-// largestFirst orders pods by what is hardest to place: extended resources
+// LargestFirst returns the pods by what is hardest to place: extended resources
 // (GPUs), then memory, then CPU. Equal pods go by name.
-func largestFirst(a, b *corev1.Pod) int {
+func LargestFirst(pods []*corev1.Pod) []*corev1.Pod {
+	pods = slices.Clone(pods)
+	slices.SortStableFunc(pods, largerFirst)
+	return pods
+}
+
+func largerFirst(a, b *corev1.Pod) int {
 	ra, rb := request(a), request(b)
 	return cmp.Or(cmp.Compare(rb.extended, ra.extended), cmp.Compare(rb.memory, ra.memory),
 		cmp.Compare(rb.cpu, ra.cpu), byKey(a, b))

@@ -5,6 +5,11 @@ package plan
 // renamed and never given a second meaning. The codes of policy stand in
 // package policy; those here are about time, place, money and the market.
 const (
+	// The decisions to buy.
+	Bursts      Code = "BURST"
+	WouldBurst  Code = "WOULD_BURST"
+	Undecidable Code = "UNDECIDABLE" // a fault on our side
+
 	// About the state of the work.
 	FitsLocally         Code = "FITS_LOCALLY"          // a node on-prem has room now
 	NotUnschedulableYet Code = "NOT_UNSCHEDULABLE_YET" // the scheduler has not refused it for long enough

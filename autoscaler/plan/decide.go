@@ -1,14 +1,150 @@
 package plan
 
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/policy"
+)
+
 // Decide returns the outcome for every gang of the state. It is pure: equal
 // states give equal plans, in whatever order their lists come, and the state
 // is left as it was. It never fails: what can't be decided is refused, with
 // the reason.
 func Decide(s State) Plan {
-	return Plan{At: s.Now}
+	s = sorted(s)
+	s.Settings = s.Settings.withDefaults()
+	p := Plan{At: s.Now, Decisions: make([]Decision, 0, len(s.Gangs))}
+	r, err := newRun(s)
+	for i := range s.Gangs {
+		w := newWork(&s.Gangs[i])
+		if err != nil {
+			p.Decisions = append(p.Decisions, w.decision(Refuse, undecidable(err)))
+			continue
+		}
+		p.Decisions = append(p.Decisions, r.decide(w))
+	}
+	return p
 }
 
-// Explain writes the plan for people: one line a decision, then one line for
-// every refusal, in a stable order and wording. A line reads
-// "CODE: evidence; remedy".
-func (p Plan) Explain() string { return "" }
+// work is one gang on its way through the questions, with what was found out
+// about it so far.
+type work struct {
+	*Gang
+	// pods have no node yet and no place found for them.
+	pods []*corev1.Pod
+	// since is when its first pod was found unschedulable, lately when its
+	// last one was; both zero when the scheduler has not said so of all.
+	since, lately time.Time
+
+	tenant  *v1alpha1.BurstTenant
+	attempt int32
+	// misfit says in the scheduler's words why on-prem has no place now;
+	// localAt is when it is expected to have one, zero when nobody knows.
+	misfit  string
+	localAt time.Time
+	class   policy.Class
+	maxRun  time.Duration
+	// refusals and candidates are what the offers came to.
+	refusals   []Refusal
+	candidates []candidate
+}
+
+func newWork(g *Gang) *work {
+	w := &work{Gang: g}
+	for i := range g.Pods {
+		w.pods = append(w.pods, &g.Pods[i])
+	}
+	return w
+}
+
+// decision ends the questions with what is known of the gang.
+func (w *work) decision(v Verdict, why Reason) Decision {
+	d := Decision{Owner: w.Owner, Verdict: v, Reason: why, Refusals: w.refusals}
+	if w.tenant != nil {
+		d.Tenant = w.tenant.Name
+	}
+	return d
+}
+
+// until is decision with the time at which to look again.
+func (w *work) until(at time.Time, v Verdict, why Reason) Decision {
+	d := w.decision(v, why)
+	d.Until = at
+	return d
+}
+
+// decide asks the questions in their order until one of them settles the
+// matter. The order is the promise of the package: local first, policy before
+// price, money last.
+func (r *run) decide(w *work) Decision {
+	for _, question := range []func(*work) (Decision, bool){
+		r.held,        // pending for want of something else than capacity
+		r.preempting,  // the scheduler is making room
+		r.fitsNow,     // local first
+		r.settling,    // too early to tell
+		r.payer,       // somebody may pay for it
+		r.underWay,    // a burst is on its way, or failed lately
+		r.split,       // a member runs on-prem
+		r.localChance, // burstAfter
+		r.bounded,     // its cost has a bound
+		r.leaving,     // policy on the work
+		r.shopping,    // policy on the offers, the market, fit, size
+		r.localSoon,   // on-prem will be free first
+		r.paying,      // the ceiling fits the budgets
+	} {
+		if d, settled := question(w); settled {
+			return d
+		}
+	}
+	return w.decision(Refuse, noOffer(w))
+}
+
+func undecidable(err error) Reason {
+	return Reason{
+		Code: Undecidable, Message: "the scheduler's filters could not be run: " + err.Error(),
+		Remedy: "this is a fault of Spillway or of an object that it read: report it with the captured state",
+	}
+}
+
+// sorted returns a state whose lists are in one fixed order. The lists are
+// copied, their elements are not.
+func sorted(s State) State {
+	s.Gangs = sortedBy(s.Gangs, func(a, b Gang) int {
+		return cmp.Or(
+			cmp.Compare(b.Priority, a.Priority),
+			a.Created.Compare(b.Created),
+			cmp.Compare(a.Owner.Namespace, b.Owner.Namespace),
+			cmp.Compare(a.Owner.Name, b.Owner.Name),
+			cmp.Compare(a.Owner.Kind, b.Owner.Kind),
+			cmp.Compare(a.Owner.UID, b.Owner.UID),
+		)
+	})
+	for i := range s.Gangs {
+		s.Gangs[i].Pods = sortedBy(s.Gangs[i].Pods, podOrder)
+		s.Gangs[i].Inputs = sortedBy(s.Gangs[i].Inputs, cmp.Compare[string])
+		s.Gangs[i].Outputs = sortedBy(s.Gangs[i].Outputs, cmp.Compare[string])
+	}
+	s.Cluster.Nodes = sortedBy(s.Cluster.Nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	s.Cluster.Pods = sortedBy(s.Cluster.Pods, podOrder)
+	s.Tenants = sortedBy(s.Tenants, func(a, b v1alpha1.BurstTenant) int { return cmp.Compare(a.Name, b.Name) })
+	s.Providers = sortedBy(s.Providers, func(a, b v1alpha1.BurstProvider) int { return cmp.Compare(a.Name, b.Name) })
+	s.Bursts = sortedBy(s.Bursts, func(a, b v1alpha1.Burst) int {
+		return cmp.Or(cmp.Compare(a.Spec.Attempt, b.Spec.Attempt), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return s
+}
+
+func sortedBy[T any](list []T, order func(a, b T) int) []T {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, order)
+	return list
+}
+
+func podOrder(a, b corev1.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}

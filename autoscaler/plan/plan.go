@@ -98,9 +98,11 @@ type Burst struct {
 	// Budgets are the ids of the budgets on the path of the money.
 	Budgets []string `json:"budgets"`
 
-	// MaxRun bounds the work; Deadline ends the burst whatever happens; Until
-	// is when its last machine is gone in the worst case.
+	// MaxRun bounds the work; From is the time of the decision; Deadline ends
+	// the work whatever happens; Until is when the last machine is proven gone
+	// in the worst case.
 	MaxRun   time.Duration `json:"maxRun"`
+	From     time.Time     `json:"from"`
 	Deadline time.Time     `json:"deadline"`
 	Until    time.Time     `json:"until"`
 

@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"cmp"
+	"time"
+
+	"spillway.dev/spillway/quota/money"
+)
+
+// times are the moments that a burst's money and evidence have to reach.
+type times struct {
+	ready    time.Time // GPUs are expected
+	deadline time.Time // the work is ended, whatever happens
+	until    time.Time // the last machine is proven gone, at the latest
+	// worst is the longest that the cloud's meter can run, usual what it runs
+	// when all goes as planned.
+	worst, usual time.Duration
+}
+
+// timesFor adds up the life of a burst at the provider of an offer. Every wait
+// that the burst may have to sit out with a machine on the meter is in worst:
+// staging that started late, a slow boot, the whole run, results and wipe, and
+// then the ways in which a machine ends when everybody has died.
+func (r *run) timesFor(w *work, s sale) times {
+	boot, ready := r.Settings.Boot, r.Settings.Ready
+	if s.provider != nil {
+		join := s.provider.Spec.Join
+		boot = cmp.Or(join.BootTime.Duration, boot)
+		ready = cmp.Or(join.ReadyDeadline.Duration, ready)
+	}
+	set := r.Settings
+	before := set.Staging + set.Buy + ready + w.maxRun
+	behind := max(set.Collect, set.Wipe) + set.DeadMan + set.Sweep + set.Delete
+	return times{
+		ready:    r.Now.Add(boot),
+		deadline: r.Now.Add(before),
+		until:    r.Now.Add(before + behind),
+		worst:    before + behind,
+		usual:    boot + w.maxRun,
+	}
+}
+
+// price works out the ceiling and the expected bill of a sized candidate by the
+// provider's meter rule.
+// cases: H1 kubernetes-sigs/karpenter PR#3217
+func (r *run) price(w *work, c *candidate) *Reason {
+	c.times = r.timesFor(w, c.sale)
+	c.ready = c.times.ready.Sub(r.Now)
+	var err error
+	if c.ceiling, err = billed(c, c.offer.Meter.Worst(c.times.worst)); err == nil {
+		c.expected, err = billed(c, c.offer.Meter.Billed(r.Now, r.Now.Add(c.times.usual)))
+	}
+	if err != nil {
+		return refusal(Reason{
+			Code: CeilingOutOfRange, Message: "its ceiling can't be worked out: " + err.Error(), Remedy: "check the provider's prices and the run time",
+		})
+	}
+	return nil
+}
+
+// billed prices a metered time on every machine of the candidate. Parts of a
+// second count as a whole one.
+func billed(c *candidate, d time.Duration) (money.Amount, error) {
+	seconds := int64(d / time.Second)
+	if d%time.Second != 0 {
+		seconds++
+	}
+	one, err := c.offer.Price.For(seconds, money.Whole)
+	if err != nil {
+		return money.Amount{}, err
+	}
+	return one.Mul(int64(c.machines))
+}

@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Explain writes the plan for people: one line a decision, then one line for
+// every refusal, in a stable order and wording. Unchanged text means that
+// nothing has changed that a reader could act on.
+// cases: H-15 volcano-sh/volcano#5249
+func (p Plan) Explain() string {
+	var b strings.Builder
+	for _, d := range p.Decisions {
+		b.WriteString(d.Explain())
+	}
+	return b.String()
+}
+
+// Explain writes one decision: "namespace/Kind/name: verdict: CODE: evidence;
+// remedy", and below it one indented line a refusal.
+func (d Decision) Explain() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s: %s", d.Owner, d.Verdict, d.Reason)
+	if !d.Until.IsZero() {
+		fmt.Fprintf(&b, " [until %s]", clock(d.Until))
+	}
+	b.WriteByte('\n')
+	for _, f := range d.Refusals {
+		fmt.Fprintf(&b, "  %s\n", f)
+	}
+	return b.String()
+}
+
+// String is "CODE: evidence; remedy".
+func (r Reason) String() string {
+	text := string(r.Code)
+	if r.Message != "" {
+		text += ": " + r.Message
+	}
+	if r.Remedy != "" {
+		text += "; " + r.Remedy
+	}
+	return text
+}
+
+// String is the reason behind the offer that it is about.
+func (f Refusal) String() string {
+	if f.Offer == "" {
+		return f.Reason.String()
+	}
+	return f.Offer + ": " + f.Reason.String()
+}
+
+// summary is what is bought, why, and what it can cost.
+func (b Burst) summary(misfit string) string {
+	text := fmt.Sprintf("%d x %s at %s in %s for %s, %s in all, at most %s, until %s at the latest; on-prem: %s",
+		b.Machines, b.Offer.InstanceType, b.Offer.Provider, b.Offer.Region, count(len(b.Pods), "pod"), b.Hourly, b.Ceiling, clock(b.Until), misfit)
+	if b.LocalAt.IsZero() {
+		return text + "; when on-prem will be free is not known"
+	}
+	return text + fmt.Sprintf("; saves %s of waiting, on-prem is free at %s", short(b.Saved()), clock(b.LocalAt))
+}
+
+// Saved is the waiting that the burst saves: from its ready GPUs to the time at
+// which on-prem would have been free. It is zero when that is not known.
+func (b Burst) Saved() time.Duration {
+	if b.LocalAt.IsZero() {
+		return 0
+	}
+	return b.LocalAt.Sub(b.ReadyAt)
+}

@@ -1,0 +1,239 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota"
+	"spillway.dev/spillway/quota/money"
+)
+
+// history is what the Burst objects remember.
+type history struct {
+	live   []*v1alpha1.Burst           // still owe something to their gang
+	owners map[types.UID]*past         // by owner of the work
+	bought map[string]fleet            // in flight by provider
+	gpus   map[string]map[string]int32 // in flight by tenant and GPU model
+}
+
+// fleet is what is in flight at one provider.
+type fleet struct{ machines, gpus int32 }
+
+// past is what was bought for one owner before.
+type past struct {
+	live     *v1alpha1.Burst
+	next     int32 // number of the next attempt
+	failures int   // that were not the market's
+	failed   time.Time
+	lastWhy  string
+	// excluded are offers that are not asked again before the time.
+	excluded map[string]exclusion
+}
+
+type exclusion struct {
+	until   time.Time // zero: never again for this owner
+	why     string
+	refused int // times that the market said no
+}
+
+// fault is what the end of a burst means for the next attempt.
+type fault int
+
+const (
+	noFault     fault = iota // nobody's: it was served, or went away
+	workFault                // the work's own; the offer is innocent
+	moneyFault               // the ledger refused; the offer is innocent
+	marketFault              // the cloud would not sell; ask the next one at once
+	offerFault               // bought and not good for anything
+)
+
+// faultOf reads the reason with which a burst ended. Reasons of the market
+// carry the names of providers.Kind; what nobody knows is the offer's fault, so
+// that a plan which fails is never sent again unchanged.
+// cases: H-18 hashicorp/nomad#25808, F41 ray-project/ray#25525
+func faultOf(reason string) fault {
+	switch reason {
+	case "Succeeded", "ServedLocally", "WorkloadGone", "Deleted":
+		return noFault
+	case "WorkFailed", "OutOfTime":
+		return workFault
+	case "BudgetExceeded":
+		return moneyFault
+	case "SoldOut", "LimitReached", "Rejected":
+		return marketFault
+	}
+	return offerFault
+}
+
+// remember reads the bursts, oldest attempt first. onNodes counts the pods on
+// each burst's nodes by its UID.
+func remember(s State, onNodes map[string]int) history {
+	h := history{
+		owners: map[types.UID]*past{},
+		bought: map[string]fleet{},
+		gpus:   map[string]map[string]int32{},
+	}
+	for i := range s.Bursts {
+		b := &s.Bursts[i]
+		p := h.owners[b.Spec.Gang.UID]
+		if p == nil {
+			p = &past{excluded: map[string]exclusion{}}
+			h.owners[b.Spec.Gang.UID] = p
+		}
+		p.next = max(p.next, b.Spec.Attempt+1)
+		over, ended := outcome(b)
+		if !over && b.Spec.Offer.Provider != "" {
+			h.count(b)
+		}
+		if !ended || !over && serving(b, onNodes) {
+			p.live = b
+			h.live = append(h.live, b)
+			continue
+		}
+		if !over {
+			h.live = append(h.live, b) // it still holds money, not its gang
+		}
+		p.learn(b, s.Settings)
+	}
+	return h
+}
+
+// outcome reports whether a burst is over (all its facts are in) and whether
+// it has ended (it goes no further forward, but may still owe).
+func outcome(b *v1alpha1.Burst) (over, ended bool) {
+	has := func(fact string) bool { return meta.FindStatusCondition(b.Status.Conditions, fact) != nil }
+	over = has(v1alpha1.Complete) || has(v1alpha1.Failed)
+	return over, over || has(v1alpha1.Ending)
+}
+
+// serving reports whether an ending burst may still have pods of its gang: then
+// it has to be over before anything else is bought for them.
+func serving(b *v1alpha1.Burst, onNodes map[string]int) bool {
+	return onNodes[string(b.UID)] > 0 || meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.PodsAdmitted)
+}
+
+// learn takes the end of a burst into account for the next attempt.
+func (p *past) learn(b *v1alpha1.Burst, s Settings) {
+	reason, at := ends(b)
+	key := offerOf(b).Key()
+	switch faultOf(reason) {
+	case workFault, moneyFault:
+		p.fail(at, reason)
+	case offerFault:
+		p.fail(at, reason)
+		p.excluded[key] = exclusion{why: reason}
+	case marketFault:
+		e := p.excluded[key]
+		if e.refused > 0 && e.until.IsZero() {
+			return
+		}
+		e.refused++
+		e.why, e.until = reason, at.Add(s.Bench<<min(e.refused-1, 4))
+		p.excluded[key] = e
+	}
+}
+
+func (p *past) fail(at time.Time, reason string) {
+	p.failures++
+	p.lastWhy = reason
+	if at.After(p.failed) {
+		p.failed = at
+	}
+}
+
+// ends returns why and when a burst ended.
+func ends(b *v1alpha1.Burst) (string, time.Time) {
+	for _, fact := range []string{v1alpha1.Ending, v1alpha1.Failed, v1alpha1.Complete} {
+		c := meta.FindStatusCondition(b.Status.Conditions, fact)
+		if c == nil {
+			continue
+		}
+		if fact == v1alpha1.Complete {
+			return "Succeeded", c.LastTransitionTime.Time
+		}
+		return c.Reason, c.LastTransitionTime.Time
+	}
+	return "", time.Time{}
+}
+
+// count adds a burst's machines to what is in flight. They count until the
+// cloud says gone, whatever their nodes look like: a node that is ready before
+// its GPUs are, or flaps, changes nothing.
+// cases: H-11 kubernetes/kubernetes#54959, H-12 kubernetes/autoscaler#1659, F33 kubernetes/kubernetes#43709
+func (h *history) count(b *v1alpha1.Burst) {
+	if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.MachineGone) {
+		return
+	}
+	h.add(b.Spec.Offer.Provider, b.Spec.TenantID, b.Spec.Offer.GPUModel, b.Spec.Machines, b.Spec.Offer.GPUs)
+}
+
+func (h *history) add(provider, tenant, model string, machines, gpusEach int32) {
+	f := h.bought[provider]
+	f.machines += machines
+	f.gpus += machines * gpusEach
+	h.bought[provider] = f
+	if h.gpus[tenant] == nil {
+		h.gpus[tenant] = map[string]int32{}
+	}
+	h.gpus[tenant][model] += machines * gpusEach
+}
+
+// underWay ends the questions for a gang that has a burst, or that failed too
+// often or too lately. A gang is never bought for twice.
+// cases: A4 kubernetes/autoscaler#7095, H5 aws/karpenter-provider-aws#1905, F8 SkyPilot placer
+func (r *run) underWay(w *work) (Decision, bool) {
+	p := r.history.owners[w.Owner.UID]
+	if p == nil {
+		return Decision{}, false
+	}
+	w.attempt = p.next
+	if p.live != nil {
+		step := p.live.Status.Step
+		if step == "" {
+			step = "start"
+		}
+		return w.decision(Wait, Reason{
+			Code: AlreadyPlanned, Message: fmt.Sprintf("burst %s at %s is on its way, step %s", p.live.Name, p.live.Spec.Offer.Provider, step),
+			Remedy: "follow it with kubectl get bursts",
+		}), true
+	}
+	if p.failures >= r.Settings.Attempts {
+		return w.decision(Refuse, Reason{
+			Code: AttemptsExhausted, Message: fmt.Sprintf("%d bursts for it have failed, the last one with %s", p.failures, p.lastWhy),
+			Remedy: "look at its failed bursts, then delete them to let it try again",
+		}), true
+	}
+	if p.failures > 0 {
+		if next := p.failed.Add(r.Settings.Backoff << min(p.failures-1, 10)); next.After(r.Now) {
+			return w.until(next, Wait, Reason{
+				Code: BackoffAfterFailure, Message: fmt.Sprintf("%d bursts for it have failed, the last one at %s with %s", p.failures, clock(p.failed), p.lastWhy),
+				Remedy: "wait",
+			}), true
+		}
+	}
+	return Decision{}, false
+}
+
+// offerOf returns the offer that a burst bought, as far as its key goes.
+func offerOf(b *v1alpha1.Burst) providers.Offer {
+	o := b.Spec.Offer
+	return providers.Offer{Provider: o.Provider, Region: o.Region, Zone: o.Zone, InstanceType: o.InstanceType, CapacityType: o.CapacityType}
+}
+
+// reservationOf is what the ledger is going to be asked for a burst.
+func reservationOf(b *v1alpha1.Burst) (quota.Reservation, error) {
+	ceiling, err := money.Parse(string(b.Spec.Ceiling))
+	if err != nil {
+		return quota.Reservation{}, fmt.Errorf("ceiling of burst %s: %w", b.Name, err)
+	}
+	return quota.Reservation{
+		Burst: string(b.UID), Tenant: b.Spec.TenantID, Project: b.Spec.Project, Provider: b.Spec.Offer.Provider,
+		Namespace: b.Namespace, Owner: string(b.Spec.Gang.UID), Budgets: b.Spec.Budgets, Amount: ceiling,
+		From: b.CreationTimestamp.Time, Until: b.Spec.Deadline.Time, Mode: b.Spec.Mode,
+	}, nil
+}

@@ -1,0 +1,208 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"spillway.dev/spillway/autoscaler/placement"
+)
+
+// fitsNow places what fits on-prem. A gang fits whole or not at all; of
+// independent pods some may stay and the others go on to the next question.
+func (r *run) fitsNow(w *work) (Decision, bool) {
+	answer, err := r.cluster.Fit(placement.Ask{Pods: w.pods, Together: w.Together, Nodes: r.onPrem})
+	if err != nil {
+		return w.decision(Refuse, undecidable(err)), true
+	}
+	if answer.OK() {
+		nodes := make([]string, 0, len(answer.Placed))
+		for _, p := range answer.Placed {
+			nodes = append(nodes, p.Node)
+		}
+		slices.Sort(nodes)
+		return w.decision(Wait, Reason{
+			Code: FitsLocally, Message: "it fits now on " + strings.Join(slices.Compact(nodes), ", "), Remedy: "wait for the scheduler",
+		}), true
+	}
+	w.misfit = answer.Misfit[0].String()
+	if !w.Together {
+		w.pods = w.pods[:0:0]
+		for _, m := range answer.Misfit {
+			w.pods = append(w.pods, m.Pod)
+		}
+	}
+	return Decision{}, false
+}
+
+// split keeps a gang in one place: with a member bound on-prem the others wait
+// for on-prem.
+func (r *run) split(w *work) (Decision, bool) {
+	if !w.Together || w.Bound == 0 {
+		return Decision{}, false
+	}
+	return w.decision(Wait, Reason{
+		Code: GangSplit, Message: fmt.Sprintf("%d of its members run on-prem; a gang is never split between places", w.Bound),
+		Remedy: "wait for on-prem, or restart the whole gang",
+	}), true
+}
+
+// localChance waits until burstAfter is over.
+func (r *run) localChance(w *work) (Decision, bool) {
+	if over := w.since.Add(r.burstAfter(w)); over.After(r.Now) {
+		return w.until(over, Wait, Reason{
+			Code: LocalChance, Message: fmt.Sprintf("on-prem has until %s, %s after it became unschedulable (%s)", clock(over), short(r.burstAfter(w)), w.misfit),
+			Remedy: "wait, or lower burstAfter of the tenant",
+		}), true
+	}
+	return Decision{}, false
+}
+
+func (r *run) burstAfter(w *work) time.Duration {
+	if own := w.tenant.Spec.Burst.BurstAfter.Duration; own > 0 {
+		return own
+	}
+	return r.Settings.BurstAfter
+}
+
+// localSoon waits when on-prem is expected to be free within the local horizon:
+// the larger of burstAfter and the time that the burst would need to be ready.
+func (r *run) localSoon(w *work) (Decision, bool) {
+	freed, placed, err := r.freeAt(w)
+	if err != nil {
+		return w.decision(Refuse, undecidable(err)), true
+	}
+	if w.localAt = freed; freed.IsZero() {
+		return Decision{}, false
+	}
+	ready := r.Settings.Boot
+	if len(w.candidates) > 0 {
+		ready = w.candidates[0].ready
+	}
+	horizon := r.Now.Add(max(r.burstAfter(w), ready))
+	if freed.After(horizon) {
+		return Decision{}, false
+	}
+	// The seats are spoken for: the nodes now hold more than they can, so
+	// that no later gang counts on the same work ending.
+	for _, p := range placed {
+		if err := r.cluster.AddPod(p.Pod, p.Node); err != nil {
+			return w.decision(Refuse, undecidable(err)), true
+		}
+	}
+	return w.until(freed, Wait, Reason{
+		Code: WaitingLocalETA, Message: fmt.Sprintf("running work on-prem ends by %s, before a burst would be ready at %s", clock(freed), clock(r.Now.Add(ready))),
+		Remedy: "wait",
+	}), true
+}
+
+// ending is a bound pod with the time by which it is over.
+type ending struct {
+	pod *corev1.Pod
+	at  time.Time
+}
+
+// freeAt returns when, and where, the work fits on-prem as running work ends by
+// its deadlines; zero when that is not known.
+func (r *run) freeAt(w *work) (time.Time, []placement.Placed, error) {
+	ends := r.ends
+	var at time.Time
+	var where []placement.Placed
+	var failed error
+	fits := func(n int) bool {
+		r.cluster.Fork()
+		defer r.cluster.Revert()
+		for _, e := range ends[:n] {
+			if err := r.cluster.RemovePod(e.pod, e.pod.Spec.NodeName); err != nil {
+				failed = err
+				return false
+			}
+		}
+		answer, err := r.cluster.Fit(placement.Ask{Pods: w.pods, Together: true, Nodes: r.onPrem})
+		if err != nil {
+			failed = err
+			return false
+		}
+		if answer.OK() {
+			at, where = ends[n-1].at, answer.Placed
+		}
+		return answer.OK()
+	}
+	if len(ends) == 0 || !fits(len(ends)) {
+		return time.Time{}, nil, failed
+	}
+	// What ends only frees room, so the first count that is enough is found by
+	// halving; each success overwrites at and where with an earlier one.
+	low, high := 1, len(ends)
+	for low < high {
+		if mid := (low + high) / 2; fits(mid) {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	return at, where, failed
+}
+
+// endings are the pods on-prem whose end is known, soonest first.
+func (r *run) endings() []ending {
+	home := make(map[string]bool, len(r.onPrem))
+	for _, n := range r.onPrem {
+		home[n] = true
+	}
+	var all []ending
+	for i := range r.Cluster.Pods {
+		p := &r.Cluster.Pods[i]
+		if !home[p.Spec.NodeName] {
+			continue
+		}
+		if at := r.endOf(p); !at.IsZero() {
+			all = append(all, ending{pod: p, at: at})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b ending) int {
+		return cmp.Or(a.at.Compare(b.at), podOrder(*a.pod, *b.pod))
+	})
+	return all
+}
+
+// endOf returns the earliest time by which a bound pod is over for certain.
+func (r *run) endOf(p *corev1.Pod) time.Time {
+	end := r.Cluster.Ends[p.UID]
+	consider := func(at time.Time) {
+		if end.IsZero() || at.Before(end) {
+			end = at
+		}
+	}
+	if s := p.Spec.ActiveDeadlineSeconds; s != nil && p.Status.StartTime != nil {
+		consider(p.Status.StartTime.Add(time.Duration(*s) * time.Second))
+	}
+	if !p.DeletionTimestamp.IsZero() {
+		consider(p.DeletionTimestamp.Time)
+	}
+	switch {
+	case end.IsZero() || !end.Before(r.Now):
+		return end
+	case end.Add(r.Settings.Boot).Before(r.Now):
+		return time.Time{} // long overdue: its deadline says nothing any more
+	}
+	return r.Now // overdue: it may be over any moment
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// short writes a duration without zero parts: 5m instead of 5m0s.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,304 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/policy"
+	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota/money"
+)
+
+// sale is an offer at the price and meter rule that count, with the provider
+// that sells it; nil when nobody has stated facts about that provider.
+type sale struct {
+	offer    providers.Offer
+	key      string
+	provider *v1alpha1.BurstProvider
+}
+
+// sales returns the offers, sorted by key and each once: of two with one key
+// the one seen last counts, and of those the dearer one.
+func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider) []sale {
+	all := make([]sale, 0, len(offers))
+	for _, o := range offers {
+		s := sale{offer: o, key: o.Key(), provider: known[o.Provider]}
+		if s.provider != nil {
+			s.offer.Price = priceOf(o, s.provider)
+			s.offer.Meter = meterOf(o, s.provider)
+		}
+		all = append(all, s)
+	}
+	slices.SortStableFunc(all, func(a, b sale) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
+			cmp.Compare(b.offer.Price.NanoPerHour, a.offer.Price.NanoPerHour), compareTrueFirst(a.offer.SoldOut, b.offer.SoldOut))
+	})
+	return slices.CompactFunc(all, func(a, b sale) bool { return a.key == b.key })
+}
+
+func compareTrueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// priceOf is the negotiated price where one is stated. One that can't be read
+// is unknown: it never falls back to the list price.
+// cases: H2 kubernetes-sigs/karpenter#693, D-77 SkyPilot OpenStack catalogue
+func priceOf(o providers.Offer, p *v1alpha1.BurstProvider) money.Rate {
+	own, stated := p.Spec.Prices[o.InstanceType]
+	if !stated {
+		return o.Price
+	}
+	rate, err := money.ParseRate(string(own))
+	if err != nil {
+		return money.Rate{}
+	}
+	return rate
+}
+
+func meterOf(o providers.Offer, p *v1alpha1.BurstProvider) providers.MeterRule {
+	m := p.Spec.Meter
+	if m == nil {
+		return o.Meter
+	}
+	return providers.MeterRule{
+		Start: providers.MeterEvent(m.Start), Stop: o.Meter.Stop,
+		Granularity: m.Granularity.Duration, Minimum: m.Minimum.Duration,
+		ClockAligned: m.ClockAligned, BilledWhenStopped: m.BilledWhenStopped,
+	}
+}
+
+// candidate is an offer that passed everything but the budgets.
+type candidate struct {
+	sale
+	seats    []Seat
+	machines int32
+	times    times
+	ready    time.Duration
+	ceiling  money.Amount
+	expected money.Amount
+}
+
+// bounded finds the bound on the run time: the owner's deadline, else the
+// tenant's. Without one the cost has no bound.
+func (r *run) bounded(w *work) (Decision, bool) {
+	w.maxRun = w.MaxRun
+	for _, p := range w.pods {
+		if s := p.Spec.ActiveDeadlineSeconds; w.MaxRun == 0 && s != nil {
+			w.maxRun = max(w.maxRun, time.Duration(*s)*time.Second)
+		}
+	}
+	if own := w.tenant.Spec.Burst.MaxRunTime; w.maxRun == 0 && own != nil {
+		w.maxRun = own.Duration
+	}
+	left := w.EndsBy.Sub(r.Now)
+	if !w.EndsBy.IsZero() && (w.maxRun == 0 || left < w.maxRun) {
+		w.maxRun = left
+	}
+	switch {
+	case !w.EndsBy.IsZero() && left <= r.Settings.Boot:
+		return w.decision(Refuse, Reason{
+			Code: DeadlineTooShort, Message: fmt.Sprintf("its deadline ends it at %s, and a burst needs about %s to be ready", clock(w.EndsBy), short(r.Settings.Boot)),
+			Remedy: "raise its activeDeadlineSeconds",
+		}), true
+	case w.maxRun <= 0:
+		return w.decision(Refuse, Reason{
+			Code: NoMaxRuntime, Message: "nothing bounds its run time, so nothing bounds its cost",
+			Remedy: "set activeDeadlineSeconds on it, or maxRunTime on the tenant",
+		}), true
+	}
+	return Decision{}, false
+}
+
+// leaving asks the policy on the work itself.
+func (r *run) leaving(w *work) (Decision, bool) {
+	facts := policy.Work{
+		Tenant: *w.tenant, PriorityClass: w.PriorityClass, Pods: values(w.pods),
+		Inputs: w.Inputs, Outputs: w.Outputs, DataClass: w.DataClass, Claims: r.claims, Volumes: r.volumes,
+	}
+	refused := policy.Leaving().Evaluate(facts)
+	w.class = policy.ClassOf(facts)
+	if len(refused) == 0 {
+		return Decision{}, false
+	}
+	for _, p := range refused {
+		w.refusals = append(w.refusals, Refusal{Reason: reasonOf(p), Until: p.Until})
+	}
+	return w.decision(Refuse, reasonOf(refused[0])), true
+}
+
+func values[T any](list []*T) []T {
+	out := make([]T, len(list))
+	for i := range list {
+		out[i] = *list[i]
+	}
+	return out
+}
+
+func reasonOf(p policy.Refusal) Reason {
+	return Reason{Code: Code(p.Code), Message: p.Message, Remedy: p.Remedy}
+}
+
+// shopping takes every offer through policy, market, limits and fit, and ranks
+// what is left. Policy is asked first and of all offers, so that no price can
+// hide a rule.
+func (r *run) shopping(w *work) (Decision, bool) {
+	for _, s := range r.offers {
+		refusals := slices.Concat(r.policyOn(w, s), r.marketOn(w, s))
+		if len(refusals) > 0 {
+			w.refusals = append(w.refusals, refusals...)
+			continue
+		}
+		c, why := r.size(w, s)
+		if why == nil {
+			why = r.price(w, &c)
+		}
+		if why == nil {
+			why = r.limits(w, c)
+		}
+		if why != nil {
+			w.refusals = append(w.refusals, s.refuse(*why))
+			continue
+		}
+		w.candidates = append(w.candidates, c)
+	}
+	slices.SortStableFunc(w.candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.expected.Currency, b.expected.Currency), cmp.Compare(a.expected.Nano, b.expected.Nano),
+			cmp.Compare(a.ceiling.Nano, b.ceiling.Nano), cmp.Compare(a.key, b.key))
+	})
+	return Decision{}, false
+}
+
+func (s sale) refuse(why Reason) Refusal {
+	return Refusal{Provider: s.offer.Provider, Offer: s.key, Reason: why}
+}
+
+func (r *run) policyOn(w *work, s sale) []Refusal {
+	t := r.timesFor(w, s)
+	var out []Refusal
+	for _, p := range policy.Going().Evaluate(policy.Trip{
+		Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: t.until,
+	}) {
+		refusal := s.refuse(reasonOf(p))
+		refusal.Until = p.Until
+		out = append(out, refusal)
+	}
+	return out
+}
+
+// marketOn refuses what can't be bought now: sold out, on the bench, or already
+// tried for this gang. A block reaches its own offer and no other.
+// cases: H-10 LeanerCloud/AutoSpotting#147, D-42 kubernetes-sigs/karpenter#2275
+func (r *run) marketOn(w *work, s sale) []Refusal {
+	var out []Refusal
+	if s.offer.SoldOut {
+		out = append(out, s.refuse(Reason{
+			Code: Capacity, Message: "sold out" + seen(s.offer.Seen), Remedy: "the next offer is taken, or wait",
+		}))
+	}
+	if s.provider != nil {
+		for _, u := range s.provider.Status.Unavailable {
+			if u.Offer == s.key && u.Until.After(r.Now) {
+				refusal := s.refuse(Reason{
+					Code: Capacity, Message: fmt.Sprintf("refused lately (%s), asked again from %s", u.Reason, clock(u.Until.Time)), Remedy: "the next offer is taken, or wait",
+				})
+				refusal.Until = u.Until.Time
+				out = append(out, refusal)
+			}
+		}
+	}
+	if p := r.history.owners[w.Owner.UID]; p != nil {
+		if e, excluded := p.excluded[s.key]; excluded && (e.until.IsZero() || e.until.After(r.Now)) {
+			refusal := s.refuse(Reason{
+				Code: EarlierAttempt, Message: fmt.Sprintf("an earlier burst for this work ended here with %s", e.why), Remedy: "the next offer is taken",
+			})
+			refusal.Until = e.until
+			out = append(out, refusal)
+		}
+	}
+	return out
+}
+
+func seen(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return ", seen " + clock(at)
+}
+
+// limits refuses what would exceed the provider's limits or the tenant's hard
+// cap on the GPU model, counting all that is in flight.
+func (r *run) limits(w *work, c candidate) *Reason {
+	limit, inFlight := c.provider.Spec.Limits, r.history.bought[c.offer.Provider]
+	gpus := c.machines * int32(c.offer.GPUs)
+	if limit.Machines != nil && inFlight.machines+c.machines > *limit.Machines {
+		return &Reason{
+			Code: ProviderQuota, Message: fmt.Sprintf("%d machines in flight and %d more exceed the limit of %d", inFlight.machines, c.machines, *limit.Machines),
+			Remedy: "wait for a burst to end, or raise the provider's limit",
+		}
+	}
+	if limit.GPUs != nil && inFlight.gpus+gpus > *limit.GPUs {
+		return &Reason{
+			Code: ProviderQuota, Message: fmt.Sprintf("%d GPUs in flight and %d more exceed the limit of %d", inFlight.gpus, gpus, *limit.GPUs),
+			Remedy: "wait for a burst to end, or raise the provider's limit",
+		}
+	}
+	for _, q := range w.tenant.Spec.Quota {
+		used := r.history.gpus[w.tenant.Spec.ID][c.offer.GPUModel]
+		if q.GPUModel == c.offer.GPUModel && q.HardCap != nil && used+gpus > *q.HardCap {
+			return &Reason{
+				Code: QuotaCloudGPU, Message: fmt.Sprintf("%d %s in the cloud and %d more exceed the hard cap of %d of tenant %s", used, q.GPUModel, gpus, *q.HardCap, w.tenant.Name),
+				Remedy: "wait for a burst to end, or raise the hard cap",
+			}
+		}
+	}
+	return nil
+}
+
+// noOffer sums up why no offer is left.
+func noOffer(w *work) Reason {
+	codes := map[Code]bool{}
+	for _, f := range w.refusals {
+		if !policy.Jurisdictional(string(f.Code)) {
+			codes[f.Code] = true
+		}
+	}
+	why := Reason{
+		Code: NoOffer, Message: fmt.Sprintf("none of the %s on sale can be taken; on-prem: %s", count(offersIn(w.refusals), "offer"), w.misfit),
+		Remedy: "read the reason for each offer",
+	}
+	switch {
+	case len(w.refusals) == 0:
+		why.Message, why.Remedy = "no provider has an offer", "connect a provider"
+	case len(codes) == 0:
+		why.Code, why.Remedy = policy.JurisdictionNobody, "connect a provider that the tenant's data rules allow, or change the rules"
+	case len(codes) == 1:
+		for only := range codes {
+			why.Code = only
+		}
+	}
+	return why
+}
+
+func offersIn(refusals []Refusal) int {
+	keys := map[string]bool{}
+	for _, f := range refusals {
+		keys[f.Offer] = true
+	}
+	return len(keys)
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

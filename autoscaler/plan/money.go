@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/quota"
+	"spillway.dev/spillway/quota/money"
+)
+
+// paying tries the ceilings of the candidates on the working book, cheapest
+// first, and takes the first that every budget on its path can carry.
+func (r *run) paying(w *work) (Decision, bool) {
+	book := &r.book
+	observed := w.tenant.Spec.Burst.Mode != v1alpha1.ModeOn
+	if observed {
+		own := r.book.Clone() // what is only observed takes no money from others
+		book = &own
+	}
+	for _, c := range w.candidates {
+		b := r.burst(w, c)
+		res := b.reservation()
+		path, err := book.Path(res)
+		if err == nil {
+			err = book.Try(res)
+		}
+		if err != nil {
+			w.refusals = append(w.refusals, c.refuse(shortOf(err, c.ceiling)))
+			continue
+		}
+		b.Budgets = path
+		w.refusals = sortRefusals(w.refusals)
+		if observed {
+			return r.bought(w, b, WouldBuy, WouldBurst), true
+		}
+		r.history.add(c.offer.Provider, b.TenantID, c.offer.GPUModel, b.Machines, int32(c.offer.GPUs))
+		return r.bought(w, b, Buy, Bursts), true
+	}
+	w.refusals = sortRefusals(w.refusals)
+	return r.unpaid(w)
+}
+
+func (r *run) bought(w *work, b Burst, v Verdict, code Code) Decision {
+	d := w.decision(v, Reason{Code: code, Message: b.summary(w.misfit)})
+	if v == WouldBuy {
+		d.Remedy = fmt.Sprintf("set the burst mode of tenant %s to On to buy it", w.tenant.Name)
+	}
+	d.Burst = &b
+	return d
+}
+
+// unpaid ends with the refusal by money if there is one: it is the last thing
+// that stood in the way. Otherwise no offer was left.
+func (r *run) unpaid(w *work) (Decision, bool) {
+	if len(w.candidates) > 0 {
+		cheapest := w.candidates[0].key
+		for _, f := range w.refusals {
+			if f.Offer == cheapest {
+				return w.decision(Refuse, f.Reason), true
+			}
+		}
+	}
+	why := noOffer(w)
+	d := w.decision(Refuse, why)
+	for _, f := range w.refusals {
+		if !f.Until.IsZero() && (d.Until.IsZero() || f.Until.Before(d.Until)) {
+			d.Until = f.Until
+		}
+	}
+	return d, true
+}
+
+// shortOf turns the book's no into a reason with the missing amount.
+func shortOf(err error, ceiling money.Amount) Reason {
+	if short, ok := errors.AsType[*quota.ShortError](err); ok {
+		return Reason{
+			Code: BudgetExceeds,
+			Message: fmt.Sprintf("the ceiling of %s is %s more than budget %q has left in %s (limit %s, spent %s, reserved %s)",
+				ceiling, short.Missing, short.Budget, short.Window, short.Limit, short.Spent, short.Reserved),
+			Remedy: fmt.Sprintf("raise the budget by %s, or shorten its activeDeadlineSeconds", short.Missing),
+		}
+	}
+	switch {
+	case errors.Is(err, quota.ErrNoBudget):
+		return Reason{Code: BudgetMissing, Message: "no budget allows it: " + err.Error(), Remedy: "give the tenant a budget"}
+	case errors.Is(err, money.ErrCurrency):
+		return Reason{Code: CurrencyMismatch, Message: fmt.Sprintf("the offer is priced in %s and a budget counts in another currency", ceiling.Currency), Remedy: "state the price in the budget's currency"}
+	}
+	return Reason{Code: BudgetRefused, Message: err.Error(), Remedy: "see spillway ledger verify"}
+}
+
+// burst is the purchase of a candidate.
+func (r *run) burst(w *work, c candidate) Burst {
+	project, projectID := projectOf(w.tenant, w.Owner.Namespace)
+	b := Burst{
+		Name: nameOf(w.Owner.UID, w.attempt), Owner: w.Owner, Attempt: w.attempt,
+		Tenant: w.tenant.Name, TenantID: w.tenant.Spec.ID, Project: project, ProjectID: projectID,
+		Together: w.Together, Pods: c.seats, Offer: c.offer, Machines: c.machines,
+		Ceiling: c.ceiling, Expected: c.expected,
+		Hourly: money.Rate{NanoPerHour: c.offer.Price.NanoPerHour * int64(c.machines), Currency: c.offer.Price.Currency},
+		Mode:   cmp.Or(w.tenant.Spec.Burst.Reserve, quota.ModeSafe),
+		MaxRun: w.maxRun, From: r.Now, Deadline: c.times.deadline, Until: c.times.until,
+		Data:    v1alpha1.BurstData{Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs},
+		ReadyAt: c.times.ready, LocalAt: w.localAt,
+	}
+	return b
+}
+
+// reservation is what the ledger will be asked for; the planner has no UID yet.
+func (b Burst) reservation() quota.Reservation {
+	return quota.Reservation{
+		Tenant: b.TenantID, Project: b.ProjectID, Provider: b.Offer.Provider,
+		Namespace: b.Owner.Namespace, Owner: string(b.Owner.UID), Amount: b.Ceiling,
+		From: b.From, Until: b.Until, Offer: b.Offer.Key(), Price: b.Offer.Price, Mode: b.Mode,
+	}
+}
+
+func projectOf(t *v1alpha1.BurstTenant, namespace string) (name, id string) {
+	for _, p := range t.Spec.Projects {
+		if slices.Contains(p.Namespaces, namespace) {
+			return p.Name, p.ID
+		}
+	}
+	return "", ""
+}
+
+// nameOf names a burst by its owner and attempt, so that the same decision made
+// twice, by two controllers or after a crash, is one object.
+// cases: G2 kubernetes-sigs/karpenter#1448
+func nameOf(owner types.UID, attempt int32) string {
+	sum := sha256.Sum256([]byte(string(owner) + "/" + strconv.Itoa(int(attempt))))
+	return "burst-" + hex.EncodeToString(sum[:8])
+}
+
+func sortRefusals(all []Refusal) []Refusal {
+	slices.SortStableFunc(all, func(a, b Refusal) int { return cmp.Compare(a.Offer, b.Offer) })
+	return all
+}

@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// held ends the questions for work that is pending for another reason than
+// capacity: more machines would not help it.
+// cases: F2 kubernetes-sigs/karpenter#742, F4 kubernetes/autoscaler#8783, F11 volcano-sh/volcano#4710
+func (r *run) held(w *work) (Decision, bool) {
+	if w.Hold != nil {
+		return w.decision(Wait, *w.Hold), true
+	}
+	for _, p := range w.pods {
+		if why, held := podHeld(p); held {
+			return w.decision(Wait, why), true
+		}
+	}
+	if len(w.pods) > 0 && !slices.ContainsFunc(w.pods, func(p *corev1.Pod) bool { return len(gpuRequests(p)) > 0 }) {
+		return w.decision(Wait, Reason{Code: NoGPU, Message: "none of its pods asks for a GPU", Remedy: "only work that asks for GPUs bursts"}), true
+	}
+	if have := len(w.pods) + w.Bound; w.Together && w.Size > have {
+		return w.decision(Wait, Reason{
+			Code: GangIncomplete, Message: fmt.Sprintf("%d of %d members exist", have, w.Size),
+			Remedy: "wait until its controller has made them all",
+		}), true
+	}
+	if len(w.pods) == 0 {
+		return w.decision(Wait, Reason{Code: NotUnschedulableYet, Message: "it has no pending pod"}), true
+	}
+	return Decision{}, false
+}
+
+func podHeld(p *corev1.Pod) (Reason, bool) {
+	switch {
+	case !p.DeletionTimestamp.IsZero():
+		return Reason{Code: PodTerminating, Message: fmt.Sprintf("pod %s is being deleted", p.Name)}, true
+	case p.Spec.NodeName != "":
+		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s is bound to node %s", p.Name, p.Spec.NodeName)}, true
+	case len(p.Spec.SchedulingGates) > 0:
+		gates := make([]string, 0, len(p.Spec.SchedulingGates))
+		for _, g := range p.Spec.SchedulingGates {
+			gates = append(gates, g.Name)
+		}
+		slices.Sort(gates)
+		return Reason{
+			Code: SchedulingGated, Message: fmt.Sprintf("pod %s is gated by %s", p.Name, strings.Join(gates, ", ")),
+			Remedy: "whoever set the gate removes it",
+		}, true
+	case daemon(p) || p.Namespace == "kube-system":
+		return Reason{Code: OwnerUnsupported, Message: fmt.Sprintf("pod %s belongs to the system or to a DaemonSet", p.Name), Remedy: "run the work as a Job"}, true
+	}
+	return Reason{}, false
+}
+
+// preempting waits for a preemption under way: the scheduler has chosen a node
+// and its victims are leaving. A nomination counts only while the node lives
+// and only until the victims' grace is over.
+// cases: F7 kubernetes/kubernetes#134428, F12 kubernetes/kubernetes#85677
+func (r *run) preempting(w *work) (Decision, bool) {
+	var until time.Time
+	for _, p := range w.pods {
+		node := p.Status.NominatedNodeName
+		if node == "" || !slices.Contains(r.onPrem, node) {
+			return Decision{}, false
+		}
+		leaving := r.victimsUntil(node)
+		if !leaving.After(r.Now) {
+			return Decision{}, false
+		}
+		if leaving.After(until) {
+			until = leaving
+		}
+	}
+	for _, p := range w.pods {
+		// The seat is taken, so that no other gang counts on it.
+		if err := r.cluster.AddPod(p, p.Status.NominatedNodeName); err != nil {
+			return w.decision(Refuse, undecidable(err)), true
+		}
+	}
+	return w.until(until, Wait, Reason{
+		Code: PreemptionPossible, Message: fmt.Sprintf("the scheduler makes room on %s; pods there end by %s", w.pods[0].Status.NominatedNodeName, clock(until)),
+		Remedy: "wait",
+	}), true
+}
+
+// victimsUntil returns when the pods that are being deleted from a node are
+// gone at the latest, with the debounce for the scheduler's reaction.
+func (r *run) victimsUntil(node string) time.Time {
+	var until time.Time
+	for i := range r.Cluster.Pods {
+		p := &r.Cluster.Pods[i]
+		if p.Spec.NodeName == node && !p.DeletionTimestamp.IsZero() {
+			if end := p.DeletionTimestamp.Add(r.Settings.Debounce); end.After(until) {
+				until = end
+			}
+		}
+	}
+	return until
+}
+
+// settling waits until the scheduler has refused every pod for long enough.
+func (r *run) settling(w *work) (Decision, bool) {
+	for _, p := range w.pods {
+		at, refused := unschedulable(p)
+		if !refused {
+			return w.decision(Wait, Reason{
+				Code: NotUnschedulableYet, Message: fmt.Sprintf("the scheduler has not found pod %s unschedulable", p.Name), Remedy: "wait",
+			}), true
+		}
+		if w.since.IsZero() || at.Before(w.since) {
+			w.since = at
+		}
+		if at.After(w.lately) {
+			w.lately = at
+		}
+	}
+	if ready := w.lately.Add(r.Settings.Debounce); ready.After(r.Now) {
+		return w.until(ready, Wait, Reason{
+			Code: NotUnschedulableYet, Message: fmt.Sprintf("unschedulable since %s, less than %s", clock(w.lately), short(r.Settings.Debounce)), Remedy: "wait",
+		}), true
+	}
+	return Decision{}, false
+}
+
+// unschedulable returns since when the scheduler refuses the pod. Other reasons
+// than Unschedulable (gates, scheduler errors) are no want of capacity.
+func unschedulable(p *corev1.Pod) (time.Time, bool) {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			return c.LastTransitionTime.Time, c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+		}
+	}
+	return time.Time{}, false
+}
+
+// gpuRequests returns what a pod asks of each GPU resource. Init containers run
+// before the others, so the larger need counts.
+func gpuRequests(p *corev1.Pod) map[corev1.ResourceName]int64 {
+	need := map[corev1.ResourceName]int64{}
+	for _, c := range p.Spec.Containers {
+		for name, q := range c.Resources.Requests {
+			if isGPU(name) {
+				need[name] += q.Value()
+			}
+		}
+	}
+	for _, c := range p.Spec.InitContainers {
+		for name, q := range c.Resources.Requests {
+			if isGPU(name) {
+				need[name] = max(need[name], q.Value())
+			}
+		}
+	}
+	return need
+}
+
+// isGPU recognises GPUs, MIG slices and shared GPUs by their resource name.
+func isGPU(name corev1.ResourceName) bool {
+	domain, device, ok := strings.Cut(string(name), "/")
+	return ok && (device == "gpu" || domain == "nvidia.com")
+}

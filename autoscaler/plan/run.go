@@ -1,0 +1,174 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/placement"
+	"spillway.dev/spillway/quota"
+)
+
+// run is one call of Decide: the working copies that decisions are tried on.
+type run struct {
+	State
+	// cluster is the one simulated cluster: what an earlier gang took is taken.
+	cluster *placement.Snapshot
+	onPrem  []string // names of the nodes that are not burst nodes
+	ends    []ending // pods on them whose end is known, soonest first
+	// book is tried on, gang by gang: two gangs can't both get the last euro.
+	book      quota.Book
+	history   history
+	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
+	providers map[string]*v1alpha1.BurstProvider
+	offers    []sale
+	claims    map[string]*corev1.PersistentVolumeClaim
+	volumes   map[string]*corev1.PersistentVolume
+}
+
+func newRun(s State) (*run, error) {
+	r := &run{
+		State:     s,
+		book:      s.Book.Clone(),
+		tenants:   map[string][]*v1alpha1.BurstTenant{},
+		providers: map[string]*v1alpha1.BurstProvider{},
+		claims:    map[string]*corev1.PersistentVolumeClaim{},
+		volumes:   map[string]*corev1.PersistentVolume{},
+	}
+	var err error
+	if r.cluster, err = placement.New(inventory(&s.Cluster)); err != nil {
+		return nil, err
+	}
+	for i := range s.Cluster.Nodes {
+		if n := &s.Cluster.Nodes[i]; burstOf(n) == "" {
+			r.onPrem = append(r.onPrem, n.Name)
+		}
+	}
+	for i := range s.Tenants {
+		t := &s.Tenants[i]
+		for _, ns := range t.Spec.Namespaces {
+			if !slices.Contains(r.tenants[ns], t) {
+				r.tenants[ns] = append(r.tenants[ns], t)
+			}
+		}
+	}
+	for i := range s.Providers {
+		r.providers[s.Providers[i].Name] = &s.Providers[i]
+	}
+	for i := range s.Cluster.Claims {
+		c := &s.Cluster.Claims[i]
+		r.claims[c.Namespace+"/"+c.Name] = c
+	}
+	for i := range s.Cluster.Volumes {
+		r.volumes[s.Cluster.Volumes[i].Name] = &s.Cluster.Volumes[i]
+	}
+	r.history = remember(s, r.onBurstNodes())
+	r.offers = sales(s.Offers, r.providers)
+	r.ends = r.endings()
+	r.promise()
+	return r, nil
+}
+
+// promise puts the ceilings of bursts that the ledger has not booked yet into
+// the working book: they were decided, and their money is as good as gone.
+func (r *run) promise() {
+	for _, b := range r.history.live {
+		if _, booked := r.book.Open[string(b.UID)]; booked {
+			continue
+		}
+		if res, err := reservationOf(b); err == nil {
+			// A refusal here will be the ledger's too, and ends that burst.
+			_ = r.book.Try(res)
+		}
+	}
+}
+
+// onBurstNodes returns, by UID of the owning burst, how many pods its nodes hold.
+func (r *run) onBurstNodes() map[string]int {
+	owner := map[string]string{}
+	for i := range r.Cluster.Nodes {
+		if uid := burstOf(&r.Cluster.Nodes[i]); uid != "" {
+			owner[r.Cluster.Nodes[i].Name] = uid
+		}
+	}
+	count := map[string]int{}
+	for i := range r.Cluster.Pods {
+		p := &r.Cluster.Pods[i]
+		if uid := owner[p.Spec.NodeName]; uid != "" && !daemon(p) {
+			count[uid]++
+		}
+	}
+	return count
+}
+
+// burstOf returns the UID of the burst that a node belongs to, or nothing for
+// an on-prem node. A node with our prefix and no taint is nobody's, and not
+// on-prem either.
+func burstOf(n *corev1.Node) string {
+	for _, t := range n.Spec.Taints {
+		if t.Key == v1alpha1.BurstTaint {
+			return t.Value
+		}
+	}
+	if strings.HasPrefix(n.Name, v1alpha1.NodePrefix) {
+		return "unknown"
+	}
+	return ""
+}
+
+func daemon(p *corev1.Pod) bool {
+	return slices.ContainsFunc(ownerKinds(p), func(kind string) bool { return kind == "DaemonSet" || kind == "Node" })
+}
+
+func ownerKinds(p *corev1.Pod) []string {
+	kinds := make([]string, 0, len(p.OwnerReferences))
+	for _, o := range p.OwnerReferences {
+		kinds = append(kinds, o.Kind)
+	}
+	return kinds
+}
+
+func inventory(c *Cluster) placement.Inventory {
+	return placement.Inventory{
+		Nodes: pointers(c.Nodes), Pods: pointers(c.Pods), Namespaces: pointers(c.Namespaces),
+		Volumes: pointers(c.Volumes), Claims: pointers(c.Claims), StorageClasses: pointers(c.StorageClasses),
+		CSINodes: pointers(c.CSINodes), CSIDrivers: pointers(c.CSIDrivers),
+	}
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}
+
+// payer finds the tenant. A namespace that two tenants claim has none: nobody
+// has said who pays.
+func (r *run) payer(w *work) (Decision, bool) {
+	switch found := r.tenants[w.Owner.Namespace]; len(found) {
+	case 0:
+		return w.decision(Refuse, Reason{
+			Code: TenantUnknown, Message: fmt.Sprintf("namespace %s belongs to no tenant", w.Owner.Namespace),
+			Remedy: "add the namespace to a BurstTenant",
+		}), true
+	case 1:
+		w.tenant = found[0]
+	default:
+		return w.decision(Refuse, Reason{
+			Code: TenantUnknown, Message: fmt.Sprintf("namespace %s belongs to the tenants %s and %s", w.Owner.Namespace, found[0].Name, found[1].Name),
+			Remedy: "leave it in one of them",
+		}), true
+	}
+	if mode := w.tenant.Spec.Burst.Mode; mode == v1alpha1.ModeOff {
+		return w.decision(Refuse, Reason{
+			Code: NamespaceNotEnabled, Message: fmt.Sprintf("bursting is off for tenant %s", w.tenant.Name),
+			Remedy: "set the tenant's burst mode to Observe or On",
+		}), true
+	}
+	return Decision{}, false
+}
