@@ -83,7 +83,7 @@ func (b *Book) Try(r Reservation) error {
 // is short), [ErrNoBudget], [ErrOverrun], [ErrConflict], [ErrInvalid] or an
 // error of package money.
 func (b *Book) Reserve(r Reservation) (Event, error) {
-	r = r.normal()
+	r = r.Normal()
 	if err := r.Validate(); err != nil {
 		return Event{}, err
 	}

@@ -25,7 +25,7 @@ func (b *Book) account(burst string) (Account, error) {
 // for the first time are asked for the whole reservation. It fails as
 // [Book.Reserve] does, and with [ErrUnknownBurst].
 func (b *Book) Extend(x Extension) (Event, error) {
-	x = x.normal()
+	x = x.Normal()
 	if err := x.Validate(); err != nil {
 		return Event{}, err
 	}
@@ -112,7 +112,7 @@ func (a Account) budgets() []string {
 // Shrink proposes to release what can't be charged any more. From then on the
 // burst gets no create permits. It never raises a reservation.
 func (b *Book) Shrink(d Reduction) (Event, error) {
-	d = d.normal()
+	d = d.Normal()
 	if err := d.Validate(); err != nil {
 		return Event{}, err
 	}
@@ -159,7 +159,7 @@ func (b *Book) Permit(p Permit) (Event, error) {
 // goes to the tenant (to the operator for [CauseProviderFault]), cost beyond
 // that to the operator's overrun account, and the rest is released.
 func (b *Book) Settle(s Settlement) (Event, error) {
-	s = s.normal()
+	s = s.Normal()
 	if err := s.Validate(); err != nil {
 		return Event{}, err
 	}
@@ -280,6 +280,15 @@ func (b *Book) retired() map[string]Budget {
 		all[id] = budget
 	}
 	return all
+}
+
+// Begin proposes the term of the next leader.
+func (b *Book) Begin(holder string) (Event, error) {
+	if err := validIDs("holder", holder); err != nil {
+		return Event{}, fmt.Errorf("begin a leader epoch: %w", err)
+	}
+	next := Epoch{Number: b.Epoch.Number + 1, Holder: holder}
+	return Event{Kind: KindEpoch, Key: strconv.FormatInt(next.Number, 10), Intent: Intent{Epoch: &next}}, nil
 }
 
 // Accept proposes to take the open overrun in a currency off the operator's

@@ -98,6 +98,12 @@ type Hold struct {
 	Period string `json:"period"`
 }
 
+// ReservedAccount names what is promised out of the window.
+func (h Hold) ReservedAccount() AccountName { return windowAccount(h, sideReserved) }
+
+// SpentAccount names what is spent out of the window.
+func (h Hold) SpentAccount() AccountName { return windowAccount(h, sideSpent) }
+
 // Entry moves an amount, always more than zero, from Credit to Debit. The
 // balance of an account is its debits less its credits.
 type Entry struct {

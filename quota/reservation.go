@@ -78,9 +78,9 @@ type Settlement struct {
 	Cause        string       `json:"cause,omitzero"`   // why it ended
 }
 
-// normal returns r as it is stored and compared: times in UTC, budgets sorted
+// Normal returns r as it is stored and compared: times in UTC, budgets sorted
 // and each once, the default mode written out.
-func (r Reservation) normal() Reservation {
+func (r Reservation) Normal() Reservation {
 	r.From, r.Until = utc(r.From), utc(r.Until)
 	r.Budgets = slices.Compact(slices.Sorted(slices.Values(r.Budgets)))
 	if r.Mode == "" {
@@ -110,8 +110,8 @@ func (r Reservation) Validate() error {
 	return nil
 }
 
-// normal returns x as it is stored and compared.
-func (x Extension) normal() Extension {
+// Normal returns x as it is stored and compared.
+func (x Extension) Normal() Extension {
 	x.Until = utc(x.Until)
 	x.More = plain(x.More)
 	return x
@@ -132,8 +132,8 @@ func (x Extension) Validate() error {
 	return nil
 }
 
-// normal returns d as it is stored and compared.
-func (d Reduction) normal() Reduction {
+// Normal returns d as it is stored and compared.
+func (d Reduction) Normal() Reduction {
 	d.To = plain(d.To)
 	return d
 }
@@ -149,8 +149,8 @@ func (d Reduction) Validate() error {
 	return nil
 }
 
-// normal returns s as it is stored and compared.
-func (s Settlement) normal() Settlement {
+// Normal returns s as it is stored and compared.
+func (s Settlement) Normal() Settlement {
 	s.MachineStart, s.MachineEnd = utc(s.MachineStart), utc(s.MachineEnd)
 	s.Actual = plain(s.Actual)
 	return s

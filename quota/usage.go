@@ -32,6 +32,10 @@ type Usage struct {
 	Source    string    `json:"source,omitzero"` // who measured: agent, provider, scheduler
 }
 
+// maxUsage is the longest interval of one record. A writer that goes on for
+// longer has to cut it; what has no end yet is not usage.
+const maxUsage = 31 * 24 * time.Hour
+
 // Normal returns u with both ends in UTC and cut down to whole seconds.
 func (u Usage) Normal() Usage {
 	u.Start, u.End = utc(u.Start).Truncate(time.Second), utc(u.End).Truncate(time.Second)
@@ -54,8 +58,8 @@ func (u Usage) Validate() error {
 		return fmt.Errorf("%s: %w: numbers start at 1", name, ErrInvalid)
 	case u.Share < 1 || u.Share > money.Whole:
 		return fmt.Errorf("%s: %w: share %d is not within 1 to %d", name, ErrInvalid, u.Share, money.Whole)
-	case !saneTime(u.Start) || !saneTime(u.End) || u.End.Before(u.Start):
-		return fmt.Errorf("%s: %w: it lasts from %v to %v", name, ErrInvalid, u.Start, u.End)
+	case !saneTime(u.Start) || !saneTime(u.End) || u.End.Before(u.Start) || u.End.Sub(u.Start) > maxUsage:
+		return fmt.Errorf("%s: %w: it lasts from %v to %v; an interval has a start, an end not before it, and at most 31 days", name, ErrInvalid, u.Start, u.End)
 	}
 	return nil
 }

@@ -1,0 +1,192 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"time"
+
+	"spillway.dev/spillway/quota"
+)
+
+// hashDomain opens every hashed row, so that no hash of ours means anything else.
+const hashDomain = "spillway.dev/ledger/v1\n"
+
+const (
+	columns   = "seq, recorded, epoch, kind, burst, key, intent, entries, prev, hash"
+	insertRow = "INSERT INTO journal (" + columns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+// querier is a database or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// row is one row of the journal, as it is stored.
+type row struct {
+	seq      int64
+	recorded int64 // Unix nanoseconds
+	epoch    int64
+	kind     string
+	burst    string
+	key      string
+	intent   string
+	entries  string
+	prev     []byte
+	hash     []byte
+}
+
+// head is the newest row that is known.
+type head struct {
+	seq      int64
+	recorded int64
+	hash     []byte
+}
+
+// newRow writes ev as the row behind h. Record times rise even when the clock
+// does not.
+func newRow(h head, epoch int64, now time.Time, ev quota.Event, intent string) (row, error) {
+	entries := []byte("[]")
+	if len(ev.Entries) > 0 {
+		var err error
+		if entries, err = json.Marshal(ev.Entries); err != nil {
+			return row{}, fmt.Errorf("write entries: %w", err)
+		}
+	}
+	r := row{
+		seq: h.seq + 1, recorded: max(now.UnixNano(), h.recorded+1), epoch: epoch,
+		kind: string(ev.Kind), burst: ev.Burst, key: ev.Key, intent: intent, entries: string(entries),
+		prev: h.hash,
+	}
+	if r.prev == nil {
+		r.prev = make([]byte, sha256.Size)
+	}
+	r.hash = r.sum(sha256.New())
+	return r, nil
+}
+
+// encodeIntent is the text under which an intent is stored and compared. Go
+// writes the fields of a struct in their order, so equal intents give equal
+// texts. Fields that are added later must be omitted when they are zero.
+func encodeIntent(in quota.Intent) (string, error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return "", fmt.Errorf("write intent: %w", err)
+	}
+	return string(text), nil
+}
+
+// sum is the hash over the canonical encoding of r: the domain, the hash of the
+// row before, three big-endian numbers, then each text behind its length.
+func (r *row) sum(h hash.Hash) []byte {
+	h.Reset()
+	buf := make([]byte, 0, 1024)
+	buf = append(buf, hashDomain...)
+	buf = append(buf, r.prev...)
+	for _, n := range []int64{r.seq, r.recorded, r.epoch} {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(n))
+	}
+	for _, text := range []string{r.kind, r.burst, r.key, r.intent, r.entries} {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(text)))
+		buf = append(buf, text...)
+	}
+	h.Write(buf)
+	return h.Sum(nil)
+}
+
+// event reads r back. The intent of a usage row is a batch of its own kind and
+// stays unread here.
+func (r *row) event() (quota.Event, error) {
+	ev := quota.Event{Kind: quota.Kind(r.kind), Burst: r.burst, Key: r.key, At: time.Unix(0, r.recorded).UTC()}
+	if ev.Kind != quota.KindUsage {
+		if err := json.Unmarshal([]byte(r.intent), &ev.Intent); err != nil {
+			return quota.Event{}, fmt.Errorf("its intent can't be read: %w", err)
+		}
+	}
+	if r.entries == "[]" {
+		return ev, nil
+	}
+	if err := json.Unmarshal([]byte(r.entries), &ev.Entries); err != nil {
+		return quota.Event{}, fmt.Errorf("its entries can't be read: %w", err)
+	}
+	return ev, nil
+}
+
+// replay applies r to a book and returns the account behind it. A row that
+// does not match its own hash is refused.
+func (r *row) replay(b *quota.Book) (quota.Account, error) {
+	if !bytes.Equal(r.sum(sha256.New()), r.hash) {
+		return quota.Account{}, r.broken("it does not match its hash")
+	}
+	ev, err := r.event()
+	if err != nil {
+		return quota.Account{}, r.broken(err.Error())
+	}
+	a, err := b.Apply(ev)
+	if err != nil {
+		return quota.Account{}, r.broken(err.Error())
+	}
+	return a, nil
+}
+
+// broken is the error for a row that is not what was once written.
+func (r *row) broken(why string) error {
+	return fmt.Errorf("%w at row %d: %s; nothing was booked: verify the ledger and restore it from a backup", errBroken, r.seq, why)
+}
+
+// receipt is the answer for the change that r records.
+func (r *row) receipt(a quota.Account) quota.Receipt {
+	return quota.Receipt{
+		Account: a, Kind: quota.Kind(r.kind), Seq: r.seq,
+		At: time.Unix(0, r.recorded).UTC(), Hash: hex.EncodeToString(r.hash),
+	}
+}
+
+// scan calls f for each row that the condition selects, in its order.
+func scan(ctx context.Context, q querier, condition string, args []any, f func(row) error) error {
+	rows, err := q.QueryContext(ctx, "SELECT "+columns+" FROM journal "+condition, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // Err says it
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(&r.seq, &r.recorded, &r.epoch, &r.kind, &r.burst, &r.key, &r.intent, &r.entries, &r.prev, &r.hash); err != nil {
+			return err
+		}
+		if err := f(r); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// answer is one past change of a burst: its row and what was answered then.
+type answer struct {
+	row     row
+	receipt quota.Receipt
+}
+
+// readHistory returns all that was booked on a burst, oldest first.
+func readHistory(ctx context.Context, q querier, burst string) ([]answer, error) {
+	var (
+		book quota.Book
+		past []answer
+	)
+	err := scan(ctx, q, "WHERE burst = ? AND burst <> '' ORDER BY seq", []any{burst}, func(r row) error {
+		a, err := r.replay(&book)
+		if err != nil {
+			return err
+		}
+		past = append(past, answer{r, r.receipt(a)})
+		return nil
+	})
+	return past, err
+}

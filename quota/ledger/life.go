@@ -1,0 +1,281 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"spillway.dev/spillway/quota"
+	"spillway.dev/spillway/quota/money"
+)
+
+// life is what the verifier knows of an open burst.
+type life struct {
+	reservation quota.Reservation
+	pending     int64
+	reserved    int64 // all that was ever reserved
+	until       time.Time
+	draining    bool
+	holds       []quota.Hold
+	permits     map[quota.Permit]bool
+}
+
+// moved is what the entries of one row move, by what it means.
+type moved struct {
+	in, out                   int64 // promised to the burst, and taken off it
+	spend, fault, overrun     int64 // charged, to whom
+	windows                   map[quota.Hold]*windowMove
+	windowsIn, windowsTouched []quota.Hold // in the order of the entries
+}
+
+type windowMove struct{ in, free, spent int64 }
+
+// sortEntries puts the entries of a row about a burst into their places. An entry that
+// has no place in such a row is the error.
+func sortEntries(ev quota.Event, r quota.Reservation) (moved, error) {
+	m := moved{windows: make(map[quota.Hold]*windowMove)}
+	burst, committed := quota.BurstAccount(ev.Burst), quota.CommittedAccount(r.Tenant)
+	spend, accrued := quota.SpendAccount(r.Tenant), quota.AccruedAccount(r.Provider)
+	for _, e := range ev.Entries {
+		if e.Amount.Currency != r.Amount.Currency {
+			return m, fmt.Errorf("it moves %v for a burst in %s", e.Amount, r.Amount.Currency)
+		}
+		n := e.Amount.Nano
+		switch {
+		case e.Debit == burst && e.Credit == committed:
+			m.in += n
+		case e.Debit == committed && e.Credit == burst:
+			m.out += n
+		case e.Debit == spend && e.Credit == accrued:
+			m.spend += n
+		case e.Debit == quota.AccountFault && e.Credit == accrued:
+			m.fault += n
+		case e.Debit == quota.AccountOverrun && e.Credit == accrued:
+			m.overrun += n
+		case !m.window(e):
+			return m, fmt.Errorf("it moves %v from %s to %s, which no %s may", e.Amount, e.Credit, e.Debit, ev.Kind)
+		}
+	}
+	return m, nil
+}
+
+// window takes in e if it moves money within one window of a budget.
+func (m *moved) window(e quota.Entry) bool {
+	h, to, ok := e.Debit.Window()
+	from, side, also := e.Credit.Window()
+	if !ok || !also || h != from {
+		return false
+	}
+	w := m.windows[h]
+	if w == nil {
+		w = &windowMove{}
+		m.windows[h] = w
+		m.windowsTouched = append(m.windowsTouched, h)
+	}
+	switch side + ">" + to {
+	case "open>reserved":
+		w.in += e.Amount.Nano
+		m.windowsIn = append(m.windowsIn, h)
+	case "reserved>open":
+		w.free += e.Amount.Nano
+	case "reserved>spent":
+		w.spent += e.Amount.Nano
+	default:
+		return false
+	}
+	return true
+}
+
+// burst checks one row about a burst against its life so far.
+func (v *verifier) burst(seq int64, ev quota.Event) {
+	b, known := v.bursts[ev.Burst]
+	switch {
+	case ev.Kind == quota.KindReserve && known:
+		v.found(seq, "burst %q is reserved a second time", ev.Burst)
+		return
+	case ev.Kind == quota.KindReserve && ev.Intent.Reserve != nil:
+		b = &life{reservation: *ev.Intent.Reserve, until: ev.Intent.Reserve.Until, permits: make(map[quota.Permit]bool)}
+		v.bursts[ev.Burst] = b
+	case !known:
+		v.found(seq, "%s of burst %q, which was never reserved", ev.Kind, ev.Burst)
+		return
+	case b == nil:
+		v.found(seq, "%s of burst %q after its settlement", ev.Kind, ev.Burst)
+		return
+	}
+	m, err := sortEntries(ev, b.reservation)
+	if err != nil {
+		v.found(seq, "%v", err)
+		return
+	}
+	if problem := v.step(seq, b, ev, m); problem != "" {
+		v.found(seq, "%s of burst %q: %s", ev.Kind, ev.Burst, problem)
+	}
+	b.pending += m.in - m.out
+	b.reserved += m.in
+	b.holds = append(b.holds, newHolds(b.holds, m.windowsIn)...)
+	balance := v.balances[account{quota.BurstAccount(ev.Burst), b.reservation.Amount.Currency}]
+	if balance != b.pending || balance < 0 {
+		v.found(seq, "the account of burst %q does not add up", ev.Burst)
+	}
+	if ev.Kind == quota.KindSettle {
+		if b.pending != 0 {
+			v.found(seq, "settle of burst %q: it leaves money reserved", ev.Burst)
+		}
+		v.bursts[ev.Burst] = nil
+	}
+}
+
+// step checks one step of a life and returns what is wrong with it.
+func (v *verifier) step(seq int64, b *life, ev quota.Event, m moved) string {
+	in := ev.Intent
+	switch {
+	case ev.Kind == quota.KindReserve && in.Reserve != nil && in.Reserve.Burst == ev.Burst:
+		return v.reserve(seq, b, m)
+	case ev.Kind == quota.KindExtend && in.Extend != nil && in.Extend.Burst == ev.Burst:
+		return v.extend(seq, b, *in.Extend, m)
+	case ev.Kind == quota.KindShrink && in.Shrink != nil && in.Shrink.Burst == ev.Burst:
+		b.draining = true
+		if m.in+m.spend+m.fault+m.overrun != 0 || b.pending-m.out != in.Shrink.To.Nano || !b.frees(m, m.out, 0) {
+			return "it does not release what it says"
+		}
+	case ev.Kind == quota.KindPermit && in.Permit != nil && in.Permit.Burst == ev.Burst:
+		p := *in.Permit
+		used := b.permits[p]
+		b.permits[p] = true
+		switch {
+		case used:
+			return fmt.Sprintf("machine %d is permitted a second time in epoch %d", p.Ordinal, p.Epoch)
+		case b.draining || p.Epoch != v.epoch || len(ev.Entries) > 0 || b.pending <= 0:
+			return "it permits a machine that nothing is reserved for"
+		}
+	case ev.Kind == quota.KindSettle && in.Settle != nil && in.Settle.Burst == ev.Burst:
+		return b.settle(*in.Settle, m)
+	default:
+		return "kind and content do not belong together"
+	}
+	return ""
+}
+
+// reserve checks that the whole amount was booked on every budget on the path,
+// in every window that the time touches, and that all of them had room.
+func (v *verifier) reserve(seq int64, b *life, m moved) string {
+	r := b.reservation
+	if m.in != r.Amount.Nano || m.in <= 0 || m.out+m.spend+m.fault+m.overrun != 0 {
+		return "it does not book what was asked for"
+	}
+	for _, open := range v.overruns {
+		if open {
+			return "it was taken while an overrun was open"
+		}
+	}
+	path, err := v.budgets.Path(r)
+	if err != nil {
+		return err.Error()
+	}
+	return v.promise(seq, path, b, m, r.Until, m.in)
+}
+
+// extend checks an extension: windows that held the burst get the slice, new
+// ones the whole.
+func (v *verifier) extend(seq int64, b *life, x quota.Extension, m moved) string {
+	if m.in != x.More.Nano || m.out+m.spend+m.fault+m.overrun != 0 {
+		return "it does not book what was asked for"
+	}
+	if c := b.reservation.Ceiling.Nano; c > 0 && b.reserved+m.in > c {
+		return fmt.Sprintf("it passes the ceiling of %v", b.reservation.Ceiling)
+	}
+	if !x.Until.IsZero() {
+		if x.Until.Before(b.until) {
+			return "it moves the end of the reservation forward"
+		}
+		b.until = x.Until
+	}
+	var path []string
+	for _, h := range b.holds {
+		path = append(path, h.Budget)
+	}
+	slices.Sort(path)
+	return v.promise(seq, slices.Compact(path), b, m, b.until, b.pending+m.in)
+}
+
+// promise checks the windows of a reserve or an extension.
+func (v *verifier) promise(seq int64, path []string, b *life, m moved, until time.Time, whole int64) string {
+	want := 0
+	for _, id := range path {
+		periods, err := v.budgets.Budgets[id].Periods(b.reservation.From, until)
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range periods {
+			h := quota.Hold{Budget: id, Period: p.ID}
+			asked := whole
+			if slices.Contains(b.holds, h) {
+				asked = m.in
+			}
+			if asked == 0 {
+				continue
+			}
+			want++
+			if w := m.windows[h]; w == nil || w.in != asked || w.free+w.spent != 0 {
+				return fmt.Sprintf("budget %q does not hold %v in %s", id, money.Amount{Nano: asked, Currency: b.reservation.Amount.Currency}, p.ID)
+			}
+			v.withinLimit(seq, h)
+		}
+	}
+	if want != len(m.windows) {
+		return "it books on budgets that are not on its path"
+	}
+	return ""
+}
+
+// settle checks the end of a life: at most what was reserved is charged, beyond
+// it is overrun, each budget gets its part and the rest is free.
+func (b *life) settle(s quota.Settlement, m moved) string {
+	charged := m.spend + m.fault
+	spent := m.spend
+	switch {
+	case charged > b.pending:
+		return "it charges more than was reserved"
+	case m.in != 0 || m.out != b.pending || charged+m.overrun != s.Actual.Nano || m.overrun > 0 && charged != b.pending:
+		return "it does not post the actual cost"
+	case (s.Cause == quota.CauseProviderFault) != (m.fault > 0) && charged > 0:
+		return "it charges the wrong side for its cause"
+	case !b.frees(m, b.pending, spent):
+		return "the budgets do not get back what was reserved"
+	}
+	return ""
+}
+
+// frees reports whether every window of b gives up exactly out, and the windows
+// of each budget spend exactly spent between them.
+func (b *life) frees(m moved, out, spent int64) bool {
+	perBudget := make(map[string]int64)
+	for _, h := range b.holds {
+		w := m.windows[h]
+		if w == nil {
+			w = &windowMove{}
+		}
+		if w.in != 0 || w.free+w.spent != out {
+			return false
+		}
+		perBudget[h.Budget] += w.spent
+	}
+	for _, n := range perBudget {
+		if n != spent {
+			return false
+		}
+	}
+	return len(newHolds(b.holds, m.windowsTouched)) == 0
+}
+
+// newHolds returns those of more that are not in known.
+func newHolds(known, more []quota.Hold) []quota.Hold {
+	var fresh []quota.Hold
+	for _, h := range more {
+		if !slices.Contains(known, h) && !slices.Contains(fresh, h) {
+			fresh = append(fresh, h)
+		}
+	}
+	return fresh
+}

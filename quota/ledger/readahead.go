@@ -1,0 +1,103 @@
+package ledger
+
+import (
+	"context"
+	"crypto/sha256"
+	"runtime"
+	"sync"
+
+	"spillway.dev/spillway/quota"
+)
+
+// prepared is a row with all that can be found out from the row alone.
+type prepared struct {
+	row   row
+	sum   []byte // hash of the row, computed
+	event quota.Event
+	usage []quota.Usage // of a usage row
+	err   error         // why it can't be read
+}
+
+func prepare(r row) prepared {
+	p := prepared{row: r, sum: r.sum(sha256.New())}
+	if p.event, p.err = r.event(); p.err == nil && p.event.Kind == quota.KindUsage {
+		p.usage, p.err = decodeBatch(r.intent)
+	}
+	return p
+}
+
+// pieceSize is how many rows are prepared together.
+const pieceSize = 64
+
+// piece is some rows on their way through readAhead; done is closed when all
+// are prepared.
+type piece struct {
+	rows     []row
+	prepared []prepared
+	done     chan struct{}
+}
+
+// readAhead calls f for each row of the journal in order. Reading, hashing and
+// decoding run ahead on all cores; f itself is called by one goroutine.
+func readAhead(ctx context.Context, q querier, f func(prepared)) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	workers := runtime.GOMAXPROCS(0)
+	todo, inOrder := make(chan *piece, workers), make(chan *piece, 4*workers)
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(inOrder)
+		defer close(todo)
+		err = readPieces(ctx, q, func(p *piece) error {
+			for _, c := range []chan *piece{inOrder, todo} {
+				select {
+				case c <- p:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			return nil
+		})
+	})
+	for range workers {
+		wg.Go(func() {
+			for p := range todo {
+				for _, r := range p.rows {
+					p.prepared = append(p.prepared, prepare(r))
+				}
+				close(p.done)
+			}
+		})
+	}
+	for p := range inOrder {
+		select {
+		case <-p.done:
+		case <-ctx.Done(): // a piece that was announced but not handed out is never done
+			continue
+		}
+		for _, r := range p.prepared {
+			f(r)
+		}
+	}
+	wg.Wait()
+	return err
+}
+
+// readPieces cuts the journal into pieces.
+func readPieces(ctx context.Context, q querier, send func(*piece) error) error {
+	next := &piece{done: make(chan struct{})}
+	err := scan(ctx, q, "ORDER BY seq", nil, func(r row) error {
+		next.rows = append(next.rows, r)
+		if len(next.rows) < pieceSize {
+			return nil
+		}
+		full := next
+		next = &piece{done: make(chan struct{})}
+		return send(full)
+	})
+	if err != nil || len(next.rows) == 0 {
+		return err
+	}
+	return send(next)
+}

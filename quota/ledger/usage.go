@@ -1,0 +1,273 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"spillway.dev/spillway/quota"
+)
+
+// maxBatch is how many usage records one journal row holds at most.
+const maxBatch = 1000
+
+// batch is how usage is written into a journal row: each text once, in the
+// order of its first use, and one line of numbers for each record.
+type batch struct {
+	Texts   []string             `json:"texts"`
+	Records [][usageFields]int64 `json:"records"`
+}
+
+// usageFields is how many numbers a record has: node, boot, journal, seq,
+// tenant, namespace, pod, owner, burst, model, device, share, start and end in
+// Unix seconds, phase, source. Texts are given by their index.
+const usageFields = 16
+
+func encodeBatch(records []quota.Usage) (string, error) {
+	b := batch{Records: make([][usageFields]int64, len(records))}
+	index := make(map[string]int64)
+	text := func(s string) int64 {
+		i, ok := index[s]
+		if !ok {
+			i = int64(len(b.Texts))
+			index[s] = i
+			b.Texts = append(b.Texts, s)
+		}
+		return i
+	}
+	for i, u := range records {
+		b.Records[i] = [usageFields]int64{
+			text(u.Node), text(u.Boot), text(u.Journal), u.Seq, text(u.Tenant), text(u.Namespace), text(u.PodUID), text(u.Owner),
+			text(u.Burst), text(u.GPUModel), text(u.Device), u.Share, u.Start.Unix(), u.End.Unix(), text(u.Phase), text(u.Source),
+		}
+	}
+	out, err := json.Marshal(b)
+	if err != nil {
+		return "", fmt.Errorf("write usage: %w", err)
+	}
+	return string(out), nil
+}
+
+func decodeBatch(intent string) ([]quota.Usage, error) {
+	var b batch
+	if err := json.Unmarshal([]byte(intent), &b); err != nil {
+		return nil, fmt.Errorf("its usage can't be read: %w", err)
+	}
+	bad := false
+	text := func(i int64) string {
+		if i < 0 || i >= int64(len(b.Texts)) {
+			bad = true
+			return ""
+		}
+		return b.Texts[i]
+	}
+	records := make([]quota.Usage, len(b.Records))
+	for i, n := range b.Records {
+		records[i] = quota.Usage{
+			Node: text(n[0]), Boot: text(n[1]), Journal: text(n[2]), Seq: n[3], Tenant: text(n[4]), Namespace: text(n[5]),
+			PodUID: text(n[6]), Owner: text(n[7]), Burst: text(n[8]), GPUModel: text(n[9]), Device: text(n[10]), Share: n[11],
+			Start: time.Unix(n[12], 0).UTC(), End: time.Unix(n[13], 0).UTC(), Phase: text(n[14]), Source: text(n[15]),
+		}
+	}
+	if bad {
+		return nil, errors.New("its usage names a text that is not there")
+	}
+	return records, nil
+}
+
+// stream identifies the journal of one writer.
+type stream [16]byte
+
+func streamOf(u quota.Usage) stream {
+	sum := sha256.Sum256(appendTexts(nil, u.Node, u.Boot, u.Journal))
+	return stream(sum[:16])
+}
+
+// digest tells records with one key apart.
+func digest(u quota.Usage) int64 {
+	buf := appendTexts(make([]byte, 0, 512), u.Node, u.Boot, u.Journal, u.Tenant, u.Namespace, u.PodUID, u.Owner,
+		u.Burst, u.GPUModel, u.Device, u.Phase, u.Source)
+	for _, n := range []int64{u.Seq, u.Share, u.Start.Unix(), u.End.Unix()} {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(n))
+	}
+	sum := sha256.Sum256(buf)
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
+func appendTexts(buf []byte, texts ...string) []byte {
+	for _, s := range texts {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(s)))
+		buf = append(buf, s...)
+	}
+	return buf
+}
+
+// totalKey is one line of the hourly totals.
+type totalKey struct {
+	hour                                                             int64
+	tenant, burst, namespace, owner, pod, node, model, phase, source string
+}
+
+// addTotals adds u to the UTC hours that it touches.
+func addTotals(totals map[totalKey]int64, u quota.Usage) {
+	k := totalKey{
+		tenant: u.Tenant, burst: u.Burst, namespace: u.Namespace, owner: u.Owner, pod: u.PodUID,
+		node: u.Node, model: u.GPUModel, phase: u.Phase, source: u.Source,
+	}
+	const hour = 3600
+	for at, end := u.Start.Unix(), u.End.Unix(); at < end; {
+		k.hour = at - at%hour
+		next := min(end, k.hour+hour)
+		totals[k] += (next - at) * u.Share
+		at = next
+	}
+}
+
+// RecordUsage books usage once per (Node, Boot, Journal, Seq), whatever is sent
+// again and in whatever order. Records that are invalid, or that differ from
+// what the same key said before, are not booked and are the returned error
+// (quota.ErrInvalid, quota.ErrConflict); the others of the batch are booked.
+func (l *Ledger) RecordUsage(ctx context.Context, epoch int64, records []quota.Usage) error {
+	var refused []error
+	err := l.inTx(ctx, epoch, func(t *txn) error {
+		var fresh []quota.Usage
+		for _, u := range records {
+			if err := u.Validate(); err != nil {
+				refused = append(refused, err)
+				continue
+			}
+			u = u.Normal()
+			isNew, err := t.see(u)
+			switch {
+			case errors.Is(err, quota.ErrConflict):
+				refused = append(refused, err)
+			case err != nil:
+				return err
+			case isNew:
+				fresh = append(fresh, u)
+			}
+		}
+		for part := range slices.Chunk(fresh, maxBatch) {
+			if err := t.appendUsage(part); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(refused...)
+}
+
+// see notes the key of u and reports whether it is new.
+func (t *txn) see(u quota.Usage) (bool, error) {
+	s := streamOf(u)
+	sum := digest(u)
+	result, err := t.tx.StmtContext(t.ctx, t.note).ExecContext(t.ctx, s[:], u.Seq, sum)
+	if err != nil {
+		return false, err
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 1 {
+		return err == nil, err
+	}
+	var before int64
+	err = t.tx.QueryRowContext(t.ctx, "SELECT digest FROM usage_seen WHERE stream = ? AND n = ?", s[:], u.Seq).Scan(&before)
+	if err != nil {
+		return false, err
+	}
+	if before != sum {
+		return false, fmt.Errorf("usage record %d of node %q, boot %q: %w; the first one stands", u.Seq, u.Node, u.Boot, quota.ErrConflict)
+	}
+	return false, nil
+}
+
+// appendUsage appends one row of records that are all new, and sums them up.
+func (t *txn) appendUsage(records []quota.Usage) error {
+	intent, err := encodeBatch(records)
+	if err != nil {
+		return err
+	}
+	if _, err := t.append(quota.Event{Kind: quota.KindUsage}, intent); err != nil {
+		return err
+	}
+	totals := make(map[totalKey]int64)
+	for _, u := range records {
+		addTotals(totals, u)
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(totals), compareTotals) {
+		_, err := t.tx.StmtContext(t.ctx, t.total).ExecContext(t.ctx, k.hour, k.tenant, k.namespace, k.owner, k.pod,
+			k.burst, k.node, k.model, k.phase, k.source, totals[k])
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareTotals orders as the primary key of usage_total does.
+func compareTotals(a, b totalKey) int {
+	return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.burst, b.burst), cmp.Compare(a.hour, b.hour),
+		cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.owner, b.owner), cmp.Compare(a.pod, b.pod),
+		cmp.Compare(a.node, b.node), cmp.Compare(a.model, b.model), cmp.Compare(a.phase, b.phase), cmp.Compare(a.source, b.source))
+}
+
+const (
+	insertSeen  = "INSERT INTO usage_seen (stream, n, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+	insertTotal = `INSERT INTO usage_total (hour, tenant, namespace, owner, pod, burst, node, model, phase, source, share_seconds)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET share_seconds = share_seconds + excluded.share_seconds`
+	selectTotals = `SELECT tenant, namespace, owner, pod, burst, node, model, phase, source, sum(share_seconds) FROM usage_total
+WHERE (?1 = '' OR tenant = ?1) AND (?2 = '' OR namespace = ?2) AND (?3 = '' OR owner = ?3) AND (?4 = '' OR burst = ?4)
+AND (?5 = '' OR node = ?5) AND hour >= ?6 AND hour < ?7 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9`
+)
+
+// UsageSeconds sums up usage by pod, node and phase, sorted. Usage of no length
+// has no line.
+func (l *Ledger) UsageSeconds(ctx context.Context, f quota.UsageFilter) ([]quota.UsageTotal, error) {
+	from, until, err := hours(f)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := l.read.QueryContext(ctx, selectTotals, f.Tenant, f.Namespace, f.Owner, f.Burst, f.Node, from, until)
+	if err != nil {
+		return nil, explain(l.path, err)
+	}
+	defer rows.Close() //nolint:errcheck // Err says it
+	var all []quota.UsageTotal
+	for rows.Next() {
+		var u quota.UsageTotal
+		if err := rows.Scan(&u.Tenant, &u.Namespace, &u.Owner, &u.PodUID, &u.Burst, &u.Node, &u.GPUModel, &u.Phase, &u.Source, &u.ShareSeconds); err != nil {
+			return nil, explain(l.path, err)
+		}
+		all = append(all, u)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, explain(l.path, err)
+	}
+	return all, nil
+}
+
+// hours returns the bounds of a filter in Unix seconds.
+func hours(f quota.UsageFilter) (from, until int64, err error) {
+	until = int64(1) << 62
+	for _, bound := range []struct {
+		at     time.Time
+		target *int64
+	}{{f.From, &from}, {f.Until, &until}} {
+		t, target := bound.at, bound.target
+		if t.IsZero() {
+			continue
+		}
+		if *target = t.Unix(); *target%3600 != 0 || t.Nanosecond() != 0 {
+			return 0, 0, fmt.Errorf("usage from %v until %v: %w: usage is summed up by UTC hour; give whole hours", f.From, f.Until, quota.ErrInvalid)
+		}
+	}
+	return from, until, nil
+}
