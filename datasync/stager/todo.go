@@ -2,10 +2,7 @@ package stager
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"net/http"
-	"net/url"
 	"time"
 
 	"spillway.dev/spillway/datasync/seal"
@@ -70,48 +67,3 @@ func (k *FileKeys) Get(ctx context.Context, burst string) (seal.DataKey, error) 
 func (k *FileKeys) Destroy(ctx context.Context, burst string) (Destruction, error) {
 	return Destruction{}, errTodo
 }
-
-// Grant is a part of the source store that a burst may reach.
-type Grant struct {
-	Bucket  string
-	Prefix  string
-	Methods []string // HTTP methods; GET includes HEAD and LIST
-}
-
-// GateConfig is what a Gate needs.
-type GateConfig struct {
-	Store     *url.URL // the source store; only scheme and host are used
-	Hosts     []string // the store's names as jobs write them, without port
-	NodeBurst func(node string) (burst string, ok bool)
-	Audit     func(Audit) // one call per refused request; nil means none
-	Transport http.RoundTripper
-	Now       func() time.Time
-}
-
-// Audit is one refused request, without any credential.
-type Audit struct {
-	At                          time.Time
-	Node, Burst, Remote, Method string
-	Bucket, Key, Reason         string
-}
-
-// Gate is the only way from burst nodes to the source store: an http.Handler
-// for a server with [GateTLS].
-type Gate struct{}
-
-// NewGate returns a gate that lets nothing through before [Gate.Allow].
-func NewGate(cfg GateConfig) *Gate { return &Gate{} }
-
-// Allow declares what a burst may reach until a time, in place of what was
-// declared before. The controller repeats it after a restart.
-func (g *Gate) Allow(burst string, until time.Time, grants []Grant) {}
-
-// Revoke ends a burst's access.
-func (g *Gate) Revoke(burst string) {}
-
-// ServeHTTP implements [http.Handler].
-func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {}
-
-// GateTLS is the server side of the gate: it demands a client certificate of
-// a node, signed by the cluster CA.
-func GateTLS(cert tls.Certificate, clusterCA []byte) (*tls.Config, error) { return nil, errTodo }

@@ -1,0 +1,297 @@
+package cache
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"spillway.dev/spillway/datasync"
+	"spillway.dev/spillway/datasync/s3wire"
+	"spillway.dev/spillway/datasync/seal"
+)
+
+// miss sends the client's request as it is, and keeps a sealed copy of what
+// comes back.
+func (f *Front) miss(w http.ResponseWriter, r *http.Request, t s3wire.Target, key seal.DataKey) {
+	resp, err := f.forward(r, nil)
+	if err != nil {
+		f.unreachable(w, r, err)
+		return
+	}
+	f.keep(w, r, t, resp, key)
+}
+
+// keep passes an answer on and tees a whole object into the cache.
+func (f *Front) keep(w http.ResponseWriter, r *http.Request, t s3wire.Target, resp *http.Response, key seal.DataKey) {
+	f.count.misses.Add(1)
+	fill, why := f.startFill(r, t, resp, key)
+	if fill == nil {
+		f.count.notCached(why)
+		f.answer(w, resp, nil)
+		return
+	}
+	defer fill.discard() // also when the answer breaks off; cases: H7
+	f.answer(w, resp, fill.write)
+	if err := fill.commit(); err != nil {
+		f.cfg.Log.Warn("answer not kept", "err", err)
+	}
+}
+
+// fill is a sealed copy in the making.
+type fill struct {
+	front *Front
+	entry *entry
+	temp  *os.File
+	seal  *seal.Writer
+	got   int64
+	err   error
+}
+
+// startFill returns nil and the reason when an answer can't be kept.
+func (f *Front) startFill(r *http.Request, t s3wire.Target, resp *http.Response, key seal.DataKey) (*fill, string) {
+	etag := resp.Header.Get("Etag")
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		return nil, "status"
+	case resp.ContentLength < 0:
+		return nil, "length unknown"
+	case len(etag) < 3 || etag[0] != '"' || etag[len(etag)-1] != '"':
+		return nil, "no strong etag"
+	case resp.Header.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") != "":
+		return nil, "sse-c"
+	case r.Header.Get("Range") != "":
+		return nil, "range"
+	}
+	p := place{t.Bucket, t.Key}
+	if !f.shelf.begin(p) {
+		return nil, "being filled"
+	}
+	e := f.newEntry(r, t, resp, etag[1:len(etag)-1], key)
+	temp, err := os.CreateTemp(f.cfg.Dir, "*"+partSuffix)
+	if err != nil { // cases: F14 kserve#4852 (no room: pass through, don't fail)
+		f.shelf.end(p)
+		return nil, "disk"
+	}
+	w, err := seal.NewWriter(temp, key, e.context, f.cfg.Random)
+	if err != nil {
+		_ = temp.Close()
+		_ = os.Remove(temp.Name())
+		f.shelf.end(p)
+		return nil, "disk"
+	}
+	return &fill{front: f, entry: e, temp: temp, seal: w}, ""
+}
+
+// newEntry describes the object in a whole answer of the source store.
+func (f *Front) newEntry(r *http.Request, t s3wire.Target, resp *http.Response, etag string, key seal.DataKey) *entry {
+	o := datasync.Object{
+		Bucket: t.Bucket, Key: t.Key, ETag: etag, VersionID: resp.Header.Get("X-Amz-Version-Id"),
+		Size: resp.ContentLength, ContentType: resp.Header.Get("Content-Type"), Metadata: map[string]string{},
+	}
+	o.LastModified, _ = http.ParseTime(resp.Header.Get("Last-Modified")) // zero when absent
+	for name, values := range resp.Header {
+		switch name {
+		case "Date", "Server", "Connection", "Keep-Alive", "Content-Length", "Etag", "Last-Modified", "Content-Type",
+			"X-Amz-Version-Id", "X-Amz-Request-Id", "X-Amz-Id-2":
+		default:
+			o.Metadata[name] = strings.Join(values, ", ")
+		}
+	}
+	return &entry{
+		object: o, file: filepath.Join(f.cfg.Dir, key.Name("cache", o.Bucket, o.Key, o.VersionID, o.ETag)),
+		sealed: seal.Size(o.Size), checksums: wantsChecksums(r),
+		context: seal.Context{
+			Burst: f.cfg.Burst, Direction: seal.Cache, Bucket: o.Bucket, Key: o.Key, Version: o.VersionID, ETag: o.ETag,
+		},
+	}
+}
+
+func (c *fill) write(p []byte) {
+	if c.err == nil {
+		c.got += int64(len(p))
+		_, c.err = c.seal.Write(p)
+	}
+}
+
+// commit puts the copy in place if it is whole.
+func (c *fill) commit() error {
+	if c.err == nil && c.got != c.entry.object.Size {
+		c.err = fmt.Errorf("got %d of %d bytes", c.got, c.entry.object.Size)
+	}
+	if c.err == nil {
+		c.err = c.seal.Close()
+	}
+	if c.err == nil {
+		c.err = c.temp.Close()
+	}
+	if c.err == nil && c.front.ctx.Err() != nil {
+		c.err = errors.New("the front is wiped")
+	}
+	if c.err == nil {
+		c.err = c.front.shelf.keep(c.entry, c.temp.Name())
+	}
+	return c.err
+}
+
+// discard removes what was not committed.
+func (c *fill) discard() {
+	_ = c.temp.Close()
+	_ = os.Remove(c.temp.Name())
+	c.front.shelf.end(place{c.entry.object.Bucket, c.entry.object.Key})
+}
+
+// bring makes the ciphertext of e local: once, however many ask. It ends with
+// ctx or with the front.
+func (f *Front) bring(ctx context.Context, e *entry, key seal.DataKey) error {
+	e.fetching.Lock()
+	defer e.fetching.Unlock()
+	if f.shelf.isLocal(e) {
+		return nil
+	}
+	if !e.staged || e.object.URL == "" {
+		return errors.New("entry is neither on the disk nor staged")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.ctx, cancel)()
+	temp, err := os.CreateTemp(f.cfg.Dir, "*"+partSuffix)
+	if err != nil {
+		return fmt.Errorf("fetch staged entry: %w", err)
+	}
+	defer os.Remove(temp.Name())
+	defer temp.Close()
+	if err := f.fetch(ctx, e, key, temp); err != nil {
+		if errors.Is(err, seal.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
+			f.count.damaged.Add(1)
+		}
+		return fmt.Errorf("fetch staged entry: %w", err)
+	}
+	if err := temp.Close(); err != nil {
+		return fmt.Errorf("fetch staged entry: %w", err)
+	}
+	return f.shelf.keep(e, temp.Name())
+}
+
+// fetch copies the staged ciphertext to dst and opens it on the way: what
+// gets there has passed every tag and the manifest's digest.
+func (f *Front) fetch(ctx context.Context, e *entry, key seal.DataKey, dst io.Writer) error {
+	resp, err := f.getURL(ctx, e.object.URL)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	sum := sha256.New()
+	src := io.TeeReader(resp.Body, io.MultiWriter(dst, tally{&f.count.bytesStaged}))
+	n, err := io.Copy(sum, seal.NewOpener(src, key, e.context))
+	if err != nil {
+		return err
+	}
+	if n != e.object.Size {
+		return fmt.Errorf("%w: it holds %d bytes, the manifest says %d", seal.ErrDamaged, n, e.object.Size)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); e.object.SHA256 != "" && got != e.object.SHA256 {
+		return fmt.Errorf("%w: its digest is not that of the manifest", seal.ErrDamaged)
+	}
+	return nil
+}
+
+// getURL reads a presigned URL; its errors leave out the URL, which is as
+// good as a credential.
+func (f *Front) getURL(ctx context.Context, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, errors.New("the manifest holds a URL that is none")
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := f.cfg.Fetch.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("staging store %s: %w", req.URL.Host, errors.Unwrap(err))
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("staging store %s answers %s", req.URL.Host, resp.Status)
+	}
+	return resp, nil
+}
+
+// Manifest fetches a sealed manifest by presigned URL, checks its digest (hex
+// SHA-256 of the sealed bytes) and the signature by signer, and opens it.
+func (f *Front) Manifest(ctx context.Context, url, digest string, key seal.DataKey, signer ed25519.PublicKey) (datasync.Manifest, error) {
+	resp, err := f.getURL(ctx, url)
+	if err != nil {
+		return datasync.Manifest{}, fmt.Errorf("fetch manifest: %w", err)
+	}
+	defer resp.Body.Close()
+	sealed, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return datasync.Manifest{}, fmt.Errorf("fetch manifest: %w", err)
+	}
+	if sum := sha256.Sum256(sealed); hex.EncodeToString(sum[:]) != digest {
+		return datasync.Manifest{}, fmt.Errorf("%w: what lies in the staging store is not what was announced", datasync.ErrManifest)
+	}
+	return datasync.OpenManifest(sealed, f.cfg.Burst, key, signer)
+}
+
+// prefetchers is how many staged entries come in at the same time.
+const prefetchers = 4
+
+// Prefetch brings all staged entries to the disk; it returns when they are
+// there or ctx ends. Entries that can't be had are named by count; jobs still
+// read them, from home.
+func (f *Front) Prefetch(ctx context.Context) error {
+	work := make(chan *entry)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed int
+	var first error
+	for range prefetchers {
+		wg.Go(func() {
+			for e := range work {
+				if err := f.bringOne(ctx, e); err != nil {
+					mu.Lock()
+					failed++
+					first = cmpFirst(first, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	missing := f.shelf.missing()
+	for _, e := range missing {
+		work <- e
+	}
+	close(work)
+	wg.Wait()
+	if failed > 0 {
+		return fmt.Errorf("prefetch: %d of %d staged objects are not here: %w", failed, len(missing), first)
+	}
+	return nil
+}
+
+func cmpFirst(first, err error) error {
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+func (f *Front) bringOne(ctx context.Context, e *entry) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	key, open := f.vault.take()
+	if !open {
+		return errors.New("the front has no key")
+	}
+	defer f.vault.users.Done()
+	return f.bring(ctx, e, key)
+}

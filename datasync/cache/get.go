@@ -1,0 +1,270 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"spillway.dev/spillway/datasync"
+	"spillway.dev/spillway/datasync/s3wire"
+	"spillway.dev/spillway/datasync/seal"
+)
+
+// span is the part of an object that a request asks for.
+type span struct {
+	off, length int64
+	partial     bool
+}
+
+// get answers a GET that may be cached.
+func (f *Front) get(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
+	key, open := f.vault.take()
+	if !open {
+		f.pass(w, r, "locked")
+		return
+	}
+	defer f.vault.users.Done()
+	e, local := f.shelf.find(place{t.Bucket, t.Key})
+	wantsRange := r.Header.Get("Range") != ""
+	switch {
+	case e == nil && wantsRange, e != nil && wantsRange && !local:
+		f.pass(w, r, "range not local") // cases: C7 nginx-s3-gateway#188
+		return
+	case e == nil:
+		f.miss(w, r, t, key)
+		return
+	case !e.checksums && wantsChecksums(r):
+		f.miss(w, r, t, key)
+		return
+	}
+	part, ok := readSpan(r.Header["Range"], e.object.Size)
+	if !ok {
+		f.pass(w, r, "range")
+		return
+	}
+	f.revalidate(w, r, t, e, part, key)
+}
+
+// revalidate asks the source store about the known version, with the
+// client's own request.
+func (f *Front) revalidate(w http.ResponseWriter, r *http.Request, t s3wire.Target, e *entry, part span, key seal.DataKey) {
+	resp, err := f.forward(r, func(out *http.Request) {
+		out.Header.Set("If-None-Match", `"`+e.object.ETag+`"`)
+	})
+	if err != nil {
+		f.unreachable(w, r, err)
+		return
+	}
+	switch resp.StatusCode {
+	case http.StatusNotModified:
+		_ = resp.Body.Close() // a 304 has no body
+		f.count.notModified.Add(1)
+		if changedMeanwhile(resp, e.object) {
+			f.shelf.drop(e, true)
+			f.miss(w, r, t, key)
+			return
+		}
+		if f.deliver(w, r, e, part, key, resp.Header) {
+			return
+		}
+		// The local copy is no good. The client has no byte yet: its own
+		// request, sent once more without our header, brings the object.
+		f.miss(w, r, t, key)
+	case http.StatusOK:
+		f.shelf.drop(e, true) // cases: C1 mountpoint#785, C2 goofys#633
+		f.keep(w, r, t, resp, key)
+	case http.StatusPartialContent:
+		f.shelf.drop(e, true)
+		f.answer(w, resp, nil)
+	case http.StatusNotFound, http.StatusGone:
+		f.shelf.drop(e, true) // cases: C4 fluid#4179, Alluxio#9865
+		f.answer(w, resp, nil)
+	default: // a refusal is the store's answer, not ours
+		f.answer(w, resp, nil)
+	}
+}
+
+// changedMeanwhile catches a rewrite that kept the ETag, where the store's
+// 304 says when the object was last modified.
+func changedMeanwhile(resp *http.Response, o datasync.Object) bool {
+	at, err := http.ParseTime(resp.Header.Get("Last-Modified"))
+	return err == nil && !at.Equal(o.LastModified.Truncate(1e9))
+}
+
+// deliver answers from the disk. It returns false, with nothing sent, when
+// the local copy can't be used; a chunk that turns out damaged later aborts
+// the connection.
+func (f *Front) deliver(w http.ResponseWriter, r *http.Request, e *entry, part span, key seal.DataKey, fresh http.Header) bool {
+	if err := f.bring(r.Context(), e, key); err != nil {
+		f.cfg.Log.Warn("cache entry not usable", "err", err)
+		f.shelf.drop(e, false)
+		return false
+	}
+	body, first, err := f.openEntry(e, part, key)
+	if err != nil {
+		f.lose(e, err)
+		return false
+	}
+	defer body.file.Close()
+	rc := http.NewResponseController(w)
+	f.active.Store(rc, nil)
+	defer f.active.Delete(rc)
+	f.count.hits.Add(1)
+	writeHead(w, r, e, part, fresh)
+	f.send(w, e, body, part, first)
+	return true
+}
+
+// sealedBody is an open entry.
+type sealedBody struct {
+	file *os.File
+	at   *seal.ReaderAt
+	buf  []byte
+}
+
+// openEntry opens the ciphertext and the first piece of the part, so that
+// most damage shows before anything is sent.
+func (f *Front) openEntry(e *entry, part span, key seal.DataKey) (*sealedBody, int, error) {
+	file, err := os.Open(e.file)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open cache entry: %w", err)
+	}
+	at, err := seal.NewReaderAt(file, e.sealed, key, e.context)
+	if err == nil && at.Size() != e.object.Size {
+		err = fmt.Errorf("%w: it holds %d bytes, not %d", seal.ErrDamaged, at.Size(), e.object.Size)
+	}
+	b := &sealedBody{file: file, at: at, buf: make([]byte, min(part.length, pieceSize))}
+	n := 0
+	if err == nil {
+		n, err = at.ReadAt(b.buf[:firstPiece(part)], part.off)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, 0, fmt.Errorf("open cache entry: %w", err)
+	}
+	return b, n, nil
+}
+
+// pieceSize is how much is opened at a time: whole chunks.
+const pieceSize = 8 * seal.ChunkSize
+
+// firstPiece ends at a chunk border, so that the pieces behind it are opened
+// in place.
+func firstPiece(part span) int64 {
+	return min(part.length, pieceSize-part.off%seal.ChunkSize)
+}
+
+// send writes the opened body piece by piece. first bytes are opened already.
+func (f *Front) send(w http.ResponseWriter, e *entry, b *sealedBody, part span, first int) {
+	done := int64(0)
+	for n := first; ; {
+		if n > 0 {
+			if _, err := w.Write(b.buf[:n]); err != nil {
+				panic(http.ErrAbortHandler) // the client is gone
+			}
+			done += int64(n)
+			f.count.served.Add(int64(n))
+		}
+		if done == part.length {
+			return
+		}
+		if f.ctx.Err() != nil {
+			panic(http.ErrAbortHandler)
+		}
+		var err error
+		n, err = b.at.ReadAt(b.buf[:min(int64(len(b.buf)), part.length-done)], part.off+done)
+		if err != nil {
+			f.lose(e, err)
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// lose drops an entry whose ciphertext is not what it should be.
+func (f *Front) lose(e *entry, err error) {
+	if errors.Is(err, seal.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
+		f.count.damaged.Add(1)
+	}
+	f.cfg.Log.Warn("cache entry dropped", "err", err)
+	f.shelf.drop(e, false)
+}
+
+// writeHead sends status and headers: those of the object as they were
+// pinned, those of the answer as the store just sent them.
+func writeHead(w http.ResponseWriter, r *http.Request, e *entry, part span, fresh http.Header) {
+	h := w.Header()
+	for _, name := range []string{"Date", "Server", "X-Amz-Request-Id", "X-Amz-Id-2"} {
+		if v, ok := fresh[name]; ok {
+			h[name] = v
+		}
+	}
+	for name, value := range e.object.Metadata {
+		if strings.HasPrefix(name, "X-Amz-Checksum-") && (part.partial || !wantsChecksums(r)) {
+			continue
+		}
+		h[name] = []string{value}
+	}
+	h["Content-Type"] = nil
+	if e.object.ContentType != "" {
+		h["Content-Type"] = []string{e.object.ContentType}
+	}
+	if e.object.VersionID != "" {
+		h["X-Amz-Version-Id"] = []string{e.object.VersionID}
+	}
+	h["Etag"] = []string{`"` + e.object.ETag + `"`} // cases: B2 cloud37#215
+	h["Last-Modified"] = []string{e.object.LastModified.UTC().Format(http.TimeFormat)}
+	h["Content-Length"] = []string{strconv.FormatInt(part.length, 10)}
+	if !part.partial {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	h["Content-Range"] = []string{fmt.Sprintf("bytes %d-%d/%d", part.off, part.off+part.length-1, e.object.Size)}
+	w.WriteHeader(http.StatusPartialContent)
+}
+
+func wantsChecksums(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
+}
+
+// readSpan reads one satisfiable byte range, or the whole object without a
+// Range. Everything else is false and goes to the store, whose reading of it
+// is the one that counts.
+func readSpan(header []string, size int64) (span, bool) {
+	if len(header) == 0 {
+		return span{length: size}, true
+	}
+	spec, ok := strings.CutPrefix(header[0], "bytes=")
+	from, to, dash := strings.Cut(spec, "-")
+	if !ok || !dash || len(header) > 1 {
+		return span{}, false
+	}
+	if from == "" { // the last n bytes
+		n, ok := readOffset(to)
+		n = min(n, size)
+		return span{off: size - n, length: n, partial: true}, ok && n > 0
+	}
+	a, ok := readOffset(from)
+	if !ok || a >= size {
+		return span{}, false
+	}
+	b := size - 1
+	if to != "" {
+		if b, ok = readOffset(to); !ok || b < a {
+			return span{}, false
+		}
+	}
+	b = min(b, size-1)
+	return span{off: a, length: b - a + 1, partial: true}, true
+}
+
+// readOffset reads plain digits; blanks and signs are not part of a range.
+func readOffset(s string) (int64, bool) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,209 @@
+package cache
+
+import (
+	"bytes"
+	"encoding/xml"
+	"io"
+	"net/http"
+	"strings"
+
+	"spillway.dev/spillway/datasync/s3wire"
+)
+
+// bodyLimit bounds what is kept of the small documents that are read along
+// (a list of 10,000 parts has about 1.5 MiB).
+const bodyLimit = 8 << 20
+
+// write passes on every request that is not a GET, unchanged, and watches
+// what it does: objects that come to be are recorded, local copies of what
+// it touches are forgotten, whatever the answer.
+func (f *Front) write(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
+	watch := f.watchFor(r, t)
+	if watch == nil {
+		f.plain(w, r)
+		return
+	}
+	defer watch.forget() // cases: C5 s3fs#1047 (also after an error)
+	resp, err := f.forward(r, func(out *http.Request) {
+		if out.Body != http.NoBody {
+			out.Body = &watchedBody{ReadCloser: out.Body, sink: watch.request}
+		}
+	})
+	if err != nil {
+		f.unreachable(w, r, err)
+		return
+	}
+	var answer limitedBuffer
+	f.answer(w, resp, answer.add)
+	if resp.StatusCode/100 == 2 {
+		watch.done(resp.Header, answer.Bytes())
+	}
+}
+
+// plain passes on a request that changes no object.
+func (f *Front) plain(w http.ResponseWriter, r *http.Request) {
+	resp, err := f.forward(r, nil)
+	if err != nil {
+		f.unreachable(w, r, err)
+		return
+	}
+	f.answer(w, resp, nil)
+}
+
+// watcher follows one writing request.
+type watcher struct {
+	request io.Writer                               // sees the body as it is sent
+	forget  func()                                  // after any outcome
+	done    func(header http.Header, answer []byte) // after a 2xx, with the whole answer
+}
+
+// watchFor returns nil for requests that change no object.
+func (f *Front) watchFor(r *http.Request, t s3wire.Target) *watcher {
+	query := r.URL.Query()
+	upload := query.Get("uploadId")
+	forget := func() { f.shelf.invalidate(place{t.Bucket, t.Key}) }
+	switch {
+	case r.Method == http.MethodPost && t.Key == "" && query.Has("delete"):
+		return f.watchDeletes(t)
+	case t.Key == "":
+		return nil
+	case r.Method == http.MethodPut && upload != "":
+		return f.watchPart(r, upload, query.Get("partNumber"))
+	case r.Method == http.MethodPost && upload != "":
+		return f.watchComplete(t, upload, forget)
+	case r.Method == http.MethodDelete && upload != "":
+		return &watcher{
+			request: io.Discard, forget: func() {},
+			done: func(http.Header, []byte) { f.uploads.abort(upload) },
+		}
+	case len(s3wire.SubResources(query)) > 0 && !query.Has("versionId"):
+		return &watcher{request: io.Discard, forget: forget, done: func(http.Header, []byte) {}}
+	case r.Method == http.MethodPut:
+		return f.watchPut(r, t, forget)
+	case r.Method == http.MethodDelete:
+		return &watcher{
+			request: io.Discard, forget: forget,
+			done: func(http.Header, []byte) { f.uploads.remove(place{t.Bucket, t.Key}) },
+		}
+	}
+	return nil
+}
+
+func (f *Front) watchPut(r *http.Request, t s3wire.Target, forget func()) *watcher {
+	up := Upload{Bucket: t.Bucket, Key: t.Key, Size: -1}
+	if _, copied, _ := s3wire.ReadCopySource(r); copied {
+		return &watcher{request: io.Discard, forget: forget, done: func(_ http.Header, answer []byte) {
+			var result struct{ ETag string }
+			if xml.Unmarshal(answer, &result) == nil && result.ETag != "" { // an <Error> in a 200 has none
+				up.ETag, up.At = unquote(result.ETag), f.cfg.Now()
+				f.uploads.record(up)
+			}
+		}}
+	}
+	body := newPayload(r)
+	return &watcher{request: body, forget: forget, done: func(h http.Header, _ []byte) {
+		up.Size, up.SHA256 = body.sum()
+		up.ETag, up.At = unquote(h.Get("Etag")), f.cfg.Now()
+		f.uploads.record(up)
+	}}
+}
+
+func (f *Front) watchPart(r *http.Request, upload, number string) *watcher {
+	if _, copied, _ := s3wire.ReadCopySource(r); copied {
+		return nil // its bytes don't pass here: the upload's digest stays unknown
+	}
+	body := newPayload(r)
+	return &watcher{request: body, forget: func() {}, done: func(h http.Header, _ []byte) {
+		size, sum := body.sum()
+		f.uploads.part(upload, partID{number, unquote(h.Get("Etag"))}, size, sum)
+	}}
+}
+
+func (f *Front) watchComplete(t s3wire.Target, upload string, forget func()) *watcher {
+	var asked limitedBuffer
+	return &watcher{request: &asked, forget: forget, done: func(_ http.Header, answer []byte) {
+		// cases: A10 aws-sdk-java-v2#7068, bun#34044 (200 with an error inside)
+		var result struct {
+			XMLName xml.Name
+			ETag    string
+		}
+		if xml.Unmarshal(bytes.TrimSpace(answer), &result) != nil || result.XMLName.Local == "Error" || result.ETag == "" {
+			return
+		}
+		var list struct {
+			Part []struct{ PartNumber, ETag string }
+		}
+		_ = xml.Unmarshal(asked.Bytes(), &list) // unreadable: no parts, and the digest stays unknown
+		var ids []partID
+		for _, p := range list.Part {
+			ids = append(ids, partID{p.PartNumber, unquote(p.ETag)})
+		}
+		up := Upload{Bucket: t.Bucket, Key: t.Key, ETag: unquote(result.ETag), At: f.cfg.Now()}
+		f.uploads.complete(upload, up, ids)
+	}}
+}
+
+// watchDeletes follows a DeleteObjects request.
+func (f *Front) watchDeletes(t s3wire.Target) *watcher {
+	var asked limitedBuffer
+	keys := func() []place {
+		var list struct {
+			Object []struct{ Key string }
+		}
+		_ = xml.Unmarshal(asked.Bytes(), &list) // the store refuses what can't be read
+		var out []place
+		for _, o := range list.Object {
+			out = append(out, place{t.Bucket, o.Key})
+		}
+		return out
+	}
+	return &watcher{
+		request: &asked,
+		forget: func() {
+			for _, p := range keys() {
+				f.shelf.invalidate(p)
+			}
+		},
+		done: func(_ http.Header, answer []byte) {
+			var result struct {
+				Error []struct{ Key string }
+			}
+			_ = xml.Unmarshal(answer, &result)
+			kept := map[string]bool{}
+			for _, e := range result.Error {
+				kept[e.Key] = true // cases: F13
+			}
+			for _, p := range keys() {
+				if !kept[p.key] {
+					f.uploads.remove(p)
+				}
+			}
+		},
+	}
+}
+
+// watchedBody shows a request body to sink as it is read.
+type watchedBody struct {
+	io.ReadCloser
+	sink io.Writer
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	_, _ = b.sink.Write(p[:n]) // sinks of this package never fail
+	return n, err
+}
+
+// limitedBuffer keeps the first bytes written to it, up to bodyLimit.
+type limitedBuffer struct{ bytes.Buffer }
+
+func (b *limitedBuffer) add(p []byte) { _, _ = b.Write(p) }
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if room := bodyLimit - b.Len(); room > 0 {
+		b.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
+
+func unquote(etag string) string { return strings.Trim(etag, `"`) }

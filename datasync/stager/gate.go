@@ -1,0 +1,288 @@
+package stager
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"spillway.dev/spillway/datasync"
+	"spillway.dev/spillway/datasync/s3wire"
+)
+
+// Grant is a part of the source store that a burst may reach.
+type Grant struct {
+	Bucket  string
+	Prefix  string   // bytes as they are; empty means the whole bucket
+	Methods []string // HTTP methods; GET includes HEAD and the listing of the prefix
+}
+
+// ref is the grant without its methods.
+func (g Grant) ref() datasync.Ref { return datasync.Ref{Bucket: g.Bucket, Prefix: g.Prefix} }
+
+// GateConfig is what a Gate needs.
+type GateConfig struct {
+	Store     *url.URL                                  // the source store; only scheme and host are used
+	Hosts     []string                                  // the store's names as jobs write them, without port
+	NodeBurst func(node string) (burst string, ok bool) // which burst a node belongs to now
+	Audit     func(Audit)                               // one call per refused request; nil means none
+	Transport http.RoundTripper                         // nil means one of its own
+	Now       func() time.Time
+}
+
+// Audit is one refused request. It holds no credential.
+type Audit struct {
+	At     time.Time `json:"at"`
+	Node   string    `json:"node"`
+	Burst  string    `json:"burst"`
+	Remote string    `json:"remote"`
+	Method string    `json:"method"`
+	Bucket string    `json:"bucket"`
+	Key    string    `json:"key"`
+	Reason string    `json:"reason"`
+}
+
+// Gate is the only way from burst nodes to the source store: an http.Handler
+// for a server with [GateTLS]. Serve it without a ServeMux.
+//
+// The gate lets a request through when it comes with a node's certificate,
+// the node belongs to a burst, the burst's lease has not ended, and bucket,
+// key and method lie in its grants. It changes nothing about the request. The
+// store still decides whether the job's own signature is good.
+type Gate struct {
+	cfg GateConfig
+
+	mu     sync.Mutex
+	grants map[string]allowance
+}
+
+// allowance is what one burst may do.
+type allowance struct {
+	until  time.Time
+	grants []Grant
+}
+
+// NewGate returns a gate that lets nothing through before [Gate.Allow].
+func NewGate(cfg GateConfig) *Gate {
+	if cfg.Transport == nil {
+		cfg.Transport = &http.Transport{
+			DisableCompression: true, MaxIdleConnsPerHost: 256,
+			IdleConnTimeout: 90 * time.Second, ExpectContinueTimeout: 5 * time.Second,
+		}
+	}
+	if cfg.Audit == nil {
+		cfg.Audit = func(Audit) {}
+	}
+	return &Gate{cfg: cfg, grants: map[string]allowance{}}
+}
+
+// Allow declares what a burst may reach until a time, in place of what was
+// declared before. Grants live in memory: the controller declares them again
+// after a restart and with every lease.
+func (g *Gate) Allow(burst string, until time.Time, grants []Grant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.grants[burst] = allowance{until: until, grants: slices.Clone(grants)}
+}
+
+// Revoke ends a burst's access at once; requests under way finish.
+func (g *Gate) Revoke(burst string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.grants, burst)
+}
+
+// ServeHTTP implements [http.Handler].
+func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	line := Audit{At: g.cfg.Now().UTC(), Remote: r.RemoteAddr, Method: r.Method}
+	if err := g.admit(r, &line); err != nil {
+		line.Reason = err.Error()
+		g.cfg.Audit(line)
+		s3wire.Refuse(w, r, http.StatusForbidden, "AccessDenied", "Refused by the gate before the store: "+line.Reason+".")
+		return
+	}
+	resp, err := g.cfg.Transport.RoundTrip(s3wire.Forward(r.Context(), r, g.cfg.Store))
+	if errors.Is(err, context.Canceled) {
+		panic(http.ErrAbortHandler) // the node is gone
+	}
+	if err != nil {
+		s3wire.Refuse(w, r, http.StatusServiceUnavailable, "ServiceUnavailable", "The gate cannot reach the store right now; try again.")
+		return
+	}
+	s3wire.Answer(w, resp, nil)
+}
+
+// admit decides about one request. Every error is a refusal with its reason.
+func (g *Gate) admit(r *http.Request, line *Audit) error {
+	node, err := nodeOf(r)
+	if err != nil {
+		return err
+	}
+	line.Node = node
+	burst, ok := g.cfg.NodeBurst(node)
+	if !ok || burst == "" {
+		return fmt.Errorf("node %s belongs to no burst", node)
+	}
+	line.Burst = burst
+	g.mu.Lock()
+	may, ok := g.grants[burst]
+	g.mu.Unlock()
+	if !ok || !g.cfg.Now().Before(may.until) {
+		return fmt.Errorf("burst %s has no lease at this time", burst)
+	}
+	target, err := s3wire.ReadTarget(r, g.cfg.Hosts)
+	if err != nil {
+		return err
+	}
+	line.Bucket, line.Key = target.Bucket, target.Key
+	if loose := s3wire.UnsignedAmz(r); len(loose) > 0 {
+		return fmt.Errorf("header %s is not signed by the client", loose[0])
+	}
+	return may.check(r, target)
+}
+
+// check decides about bucket, key, method and sub-resources.
+func (a allowance) check(r *http.Request, t s3wire.Target) error {
+	query := r.URL.Query()
+	for _, name := range s3wire.SubResources(query) {
+		if !slices.Contains(usefulQueries(), name) && !strings.HasPrefix(name, "response-") {
+			return fmt.Errorf("sub-resource %q is not for burst nodes", name)
+		}
+	}
+	switch {
+	case t.Bucket == "":
+		return errors.New("listing of buckets is not for burst nodes")
+	case t.Key == "":
+		return a.checkBucket(r, t, query)
+	}
+	if err := a.allow(r.Method, t); err != nil {
+		return err
+	}
+	from, copied, err := s3wire.ReadCopySource(r)
+	if err != nil {
+		return err
+	}
+	if copied {
+		return a.allow(http.MethodGet, from)
+	}
+	return nil
+}
+
+// usefulQueries are what plain S3 clients send about objects and listings;
+// acl, policy, lifecycle, tagging and the like are not among them.
+func usefulQueries() []string {
+	return []string{
+		"partNumber", "uploadId", "uploads", "versionId", "versions", "delete", "location", "attributes",
+		"list-type", "prefix", "delimiter", "max-keys", "marker", "start-after", "continuation-token", "encoding-type",
+		"fetch-owner", "key-marker", "version-id-marker", "upload-id-marker", "max-uploads", "max-parts", "part-number-marker",
+	}
+}
+
+// checkBucket decides about requests to a bucket as such.
+func (a allowance) checkBucket(r *http.Request, t s3wire.Target, query url.Values) error {
+	switch {
+	case r.Method == http.MethodHead, r.Method == http.MethodGet && query.Has("location"):
+		if slices.ContainsFunc(a.grants, func(g Grant) bool { return g.Bucket == t.Bucket }) {
+			return nil
+		}
+		return fmt.Errorf("bucket %s is not among the burst's", t.Bucket)
+	case r.Method == http.MethodGet:
+		if len(query["prefix"]) > 1 {
+			return errors.New("the listing has two prefixes")
+		}
+		return a.allow(http.MethodGet, s3wire.Target{Bucket: t.Bucket, Key: query.Get("prefix")})
+	case r.Method == http.MethodPost && query.Has("delete"):
+		return a.checkDeletes(r, t)
+	}
+	return fmt.Errorf("%s of a bucket is not for burst nodes", r.Method)
+}
+
+// maxDeletes bounds the document of a DeleteObjects request: 1,000 keys of
+// 1,024 bytes, escaped.
+const maxDeletes = 8 << 20
+
+// checkDeletes reads the keys of a DeleteObjects request and puts the body
+// back.
+func (a allowance) checkDeletes(r *http.Request, t s3wire.Target) error {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeletes+1))
+	if err != nil || len(body) > maxDeletes {
+		return errors.New("the list of keys to delete can't be read")
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var list struct {
+		Object []struct{ Key string }
+	}
+	if err := xml.Unmarshal(body, &list); err != nil || len(list.Object) == 0 {
+		return errors.New("the list of keys to delete can't be read")
+	}
+	for _, o := range list.Object {
+		if err := a.allow(http.MethodDelete, s3wire.Target{Bucket: t.Bucket, Key: o.Key}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allow says whether a grant covers the object for the method, whichever way
+// the store reads the path.
+func (a allowance) allow(method string, t s3wire.Target) error {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	clean := t.Cleaned()
+	for _, g := range a.grants {
+		if slices.Contains(g.Methods, method) && g.ref().Covers(t.Bucket, t.Key) && covers(g, clean, t) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s of %s is not among what the burst may reach", method, t)
+}
+
+// covers compares the cleaned form; a prefix that isn't clean itself is
+// compared as it is only.
+func covers(g Grant, clean, t s3wire.Target) bool {
+	if clean == t {
+		return true
+	}
+	prefix := s3wire.Target{Bucket: g.Bucket, Key: g.Prefix}.Cleaned()
+	return clean.Bucket == prefix.Bucket && strings.HasPrefix(clean.Key, prefix.Key)
+}
+
+// nodeOf reads the node's name from its verified certificate.
+func nodeOf(r *http.Request) (string, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return "", errors.New("the connection has no verified certificate of a node")
+	}
+	subject := r.TLS.VerifiedChains[0][0].Subject
+	node, ok := strings.CutPrefix(subject.CommonName, "system:node:")
+	if !ok || node == "" || !slices.Contains(subject.Organization, "system:nodes") {
+		return "", fmt.Errorf("certificate of %q is not a node's", subject.CommonName)
+	}
+	return node, nil
+}
+
+// GateTLS is the server side of the gate: it demands a client certificate
+// signed by the cluster CA (PEM).
+func GateTLS(cert tls.Certificate, clusterCA []byte) (*tls.Config, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(clusterCA) {
+		return nil, errors.New("gate: the cluster CA holds no PEM certificate")
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{cert},
+		ClientCAs:    pool,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		NextProtos:   []string{"http/1.1"},
+	}, nil
+}
