@@ -30,7 +30,7 @@ func (r *Reconciler) requestMachines(ctx context.Context, b record) (outcome, er
 		return outcome{}, err
 	}
 	hard := r.Settings.readyBy(p, b.now.Add(r.Settings.BuyDeadline))
-	joinBy := r.Settings.joinBy(p, b.now.Add(r.Settings.BuyDeadline))
+	joinBy := r.Settings.JoinBy(p, b.now)
 	b.Status.Lease = &v1alpha1.BurstLease{Serial: 1, Soft: metav1.NewTime(hard), Hard: metav1.NewTime(hard)}
 	for ordinal := range b.Spec.Machines {
 		lease, err := r.sign(b, capi.NodeName(b.UID, ordinal))

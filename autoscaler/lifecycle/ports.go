@@ -33,7 +33,7 @@ type Machines interface {
 	Read(ctx context.Context, burst types.UID) ([]capi.View, error)
 	Stamp(ctx context.Context, burst types.UID, until time.Time) error
 	Delete(ctx context.Context, burst types.UID) error
-	Release(ctx context.Context, burst types.UID) error
+	Release(ctx context.Context, burst types.UID, hooks ...string) error
 	Forget(ctx context.Context, burst types.UID) error
 }
 

@@ -49,6 +49,11 @@ func DefaultSettings() Settings {
 	}
 }
 
+// JoinBy is when the join token of a machine ends that was requested at a time.
+func (s Settings) JoinBy(p *v1alpha1.BurstProvider, requested time.Time) time.Time {
+	return s.joinBy(p, requested.Add(s.BuyDeadline))
+}
+
 // joinBy and readyBy are the deadlines of a burst's nodes: the provider's own
 // when it states them.
 func (s Settings) joinBy(p *v1alpha1.BurstProvider, bought time.Time) time.Time {

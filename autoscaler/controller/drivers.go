@@ -1,0 +1,62 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/providers"
+)
+
+// drivers keeps one driver a provider, and makes a new one when the provider's
+// object or its credential changes.
+type drivers struct {
+	reader       client.Reader
+	dialers      map[string]Dialer
+	installation string
+
+	mu   sync.Mutex
+	made map[string]madeDriver
+}
+
+type madeDriver struct {
+	version string
+	driver  providers.Driver
+}
+
+// of returns the driver of a provider with the credential that is valid now.
+func (d *drivers) of(ctx context.Context, provider string) (providers.Driver, error) {
+	p := &v1alpha1.BurstProvider{}
+	if err := d.reader.Get(ctx, types.NamespacedName{Name: provider}, p); err != nil {
+		return nil, fmt.Errorf("read provider %s: %w", provider, err)
+	}
+	secret := &corev1.Secret{}
+	key := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: p.Spec.CredentialsSecret}
+	if err := d.reader.Get(ctx, key, secret); err != nil {
+		return nil, fmt.Errorf("credential of provider %s, Secret %s: %w", provider, key, err)
+	}
+	version := fmt.Sprintf("%d/%s", p.Generation, secret.ResourceVersion)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if made, ok := d.made[provider]; ok && made.version == version {
+		return made.driver, nil
+	}
+	dial, ok := d.dialers[p.Spec.Driver]
+	if !ok {
+		return nil, fmt.Errorf("provider %s wants driver %q, which this build does not have", provider, p.Spec.Driver)
+	}
+	driver, err := dial(p, secret.Data, d.installation)
+	if err != nil {
+		return nil, fmt.Errorf("provider %s: %w", provider, err)
+	}
+	if d.made == nil {
+		d.made = map[string]madeDriver{}
+	}
+	d.made[provider] = madeDriver{version, driver}
+	return driver, nil
+}
