@@ -60,7 +60,7 @@ type Keeper struct {
 	mu       sync.Mutex
 	kept     Kept
 	phase    Phase
-	changed  chan struct{}
+	changed  chan struct{} // closed when the phase or an end has changed
 	onChange func(Kept)
 }
 
@@ -117,6 +117,7 @@ func (k *Keeper) Offer(l link.Lease, signed link.SignedLease, asked time.Duratio
 	k.kept.Soft, k.kept.Hard = asked+l.Soft.Sub(received), asked+l.Hard.Sub(received)
 	k.lookLocked()
 	k.announce()
+	k.wake()
 	return true
 }
 
@@ -159,10 +160,15 @@ func (k *Keeper) lookLocked() Phase {
 		k.announce()
 	}
 	if k.phase != before {
-		close(k.changed)
-		k.changed = make(chan struct{})
+		k.wake()
 	}
 	return k.phase
+}
+
+// wake lets await look again.
+func (k *Keeper) wake() {
+	close(k.changed)
+	k.changed = make(chan struct{})
 }
 
 func (k *Keeper) announce() {
@@ -191,7 +197,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 // await looks at the clock, often enough that also a machine that slept sees
 // its lease end within a second of waking.
 func (k *Keeper) await(ctx context.Context, phase Phase) error {
-	for k.look() < phase {
+	for {
+		k.mu.Lock()
+		reached := k.lookLocked() >= phase
+		changed := k.changed
+		k.mu.Unlock()
+		if reached {
+			return nil
+		}
 		soft, hard := k.Left()
 		next := min(hard, lookAtClock)
 		if soft > 0 {
@@ -200,10 +213,10 @@ func (k *Keeper) await(ctx context.Context, phase Phase) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-changed:
 		case <-time.After(next):
 		}
 	}
-	return nil
 }
 
 // drain asks the pods to stop until they have.

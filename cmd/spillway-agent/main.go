@@ -87,11 +87,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	for name, value := range map[string]string{
-		"join": o.join, "client-cert": o.cert, "client-key": o.key, "state": o.state, "pods": o.pods,
+	for _, need := range []struct{ flag, value string }{
+		{"join", o.join}, {"client-cert", o.cert}, {"client-key", o.key}, {"state", o.state}, {"pods", o.pods},
 	} {
-		if value == "" {
-			return o, fmt.Errorf("--%s is missing", name)
+		if need.value == "" {
+			return o, fmt.Errorf("--%s is missing", need.flag)
 		}
 	}
 	if (o.front == "") != o.onPrem {
