@@ -282,6 +282,27 @@ func TestRestartKeepsTheLease(t *testing.T) {
 	})
 }
 
+// Pods that were told to stop do not come back: neither contact nor a restart
+// makes a draining node work again, and an ending node hears nobody.
+func TestPhaseOnlyRises(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadMan()
+		k := d.keep(softAt, hardAt, 0)
+		time.Sleep(softAt)
+		if !d.hear(k, d.lease(2, time.Hour, 2*time.Hour), 0) || k.Phase() != Draining {
+			t.Errorf("a renewal after soft: phase %v, want it taken and %v", k.Phase(), Draining)
+		}
+		again := NewKeeper(d.kept, d.since, d, d.saved)
+		if again.Phase() != Draining {
+			t.Errorf("after a restart: phase %v, want %v", again.Phase(), Draining)
+		}
+		time.Sleep(2 * time.Hour)
+		if d.hear(again, d.lease(3, 5*time.Hour, 6*time.Hour), 0) || again.Serial() != 2 {
+			t.Error("a renewal after hard was taken")
+		}
+	})
+}
+
 // event is one thing that happens to a node in a random schedule.
 type event struct {
 	at      time.Duration

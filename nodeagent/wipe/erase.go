@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	mrand "math/rand/v2"
 	"os"
-	"path"
 	"slices"
 )
 
@@ -107,7 +106,7 @@ func (e *eraser) pass(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, syncDir(e.root, "."))...)
+	return errors.Join(append(errs, syncRoot(e.root))...)
 }
 
 // unlock opens a folder that we may not read, so that the next pass can.
@@ -144,7 +143,7 @@ func (e *eraser) file(ctx context.Context, name string, d fs.DirEntry) error {
 			e.area.Overwritten++
 		}
 	}
-	return errors.Join(overwriteErr, syncDir(e.root, path.Dir(name)))
+	return overwriteErr
 }
 
 // overwrite replaces the content in place. A file without write permission is
@@ -191,12 +190,9 @@ func isEmpty(root *os.Root) (bool, error) {
 	return false, err
 }
 
-// syncDir makes the removal of names durable.
-func syncDir(root *os.Root, name string) error {
-	d, err := root.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// syncRoot makes the removal of names durable.
+func syncRoot(root *os.Root) error {
+	d, err := root.Open(".")
 	if err != nil {
 		return err
 	}
