@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"spillway.dev/spillway/autoscaler/bootstrap"
 	spillway "spillway.dev/spillway/charts/spillway"
 	"spillway.dev/spillway/e2e/controlplane"
 )
@@ -158,9 +159,6 @@ func (g *guarded) people(t *testing.T) {
 	g.node = user(g.NodeConfig(rented))
 	g.unborn = user(g.NodeConfig(stranger))
 	g.homeNode = user(g.NodeConfig(home))
-	token := rest.AnonymousClientConfig(g.AdminConfig)
-	token.BearerToken = "abcdef.0123456789abcdef"
-	g.joiner = newActor(t, token, nil)
 }
 
 // machines registers one node on-prem, whose GPUs are all gone, and one burst
@@ -168,7 +166,16 @@ func (g *guarded) people(t *testing.T) {
 // wrote.
 func (g *guarded) machines(t *testing.T) {
 	t.Helper()
-	must(t)(g.controller.kube.CoreV1().Secrets("kube-system").Create(t.Context(), joinToken(), metav1.CreateOptions{}))
+	secret, err := bootstrap.NewToken(rand.Reader, rented, time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := rest.AnonymousClientConfig(g.AdminConfig)
+	if token.BearerToken, err = bootstrap.TokenOf(secret, rented); err != nil {
+		t.Fatal(err)
+	}
+	g.joiner = newActor(t, token, nil)
+	must(t)(g.controller.kube.CoreV1().Secrets(secret.Namespace).Create(t.Context(), secret, metav1.CreateOptions{}))
 	must(t)(g.homeNode.kube.CoreV1().Nodes().Create(t.Context(), newNode(home), metav1.CreateOptions{}))
 	must(t)(g.node.kube.CoreV1().Nodes().Create(t.Context(), burstNode(rented), metav1.CreateOptions{}))
 	g.beat(t)
@@ -183,18 +190,6 @@ func (g *guarded) beat(t *testing.T) {
 			"capacity":{"cpu":"8","memory":"16Gi","pods":"50","nvidia.com/gpu":%[2]q},
 			"allocatable":{"cpu":"8","memory":"16Gi","pods":"50","nvidia.com/gpu":%[2]q}}}`, time.Now().UTC().Format(time.RFC3339), gpus)
 		must(t)(who.kube.CoreV1().Nodes().PatchStatus(t.Context(), name, []byte(status)))
-	}
-}
-
-func joinToken() *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef", Namespace: "kube-system"},
-		Type:       corev1.SecretTypeBootstrapToken,
-		StringData: map[string]string{
-			"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
-			"expiration":        time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
-			"auth-extra-groups": "system:bootstrappers:spillway,system:bootstrappers:spillway:" + rented,
-		},
 	}
 }
 

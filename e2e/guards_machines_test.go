@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -12,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"spillway.dev/spillway/autoscaler/bootstrap"
 )
 
 // joinerTries: a join token is worth one certificate of one node, and sees no
@@ -159,7 +162,8 @@ func (g *guarded) approvalSigns(t *testing.T) {
 }
 
 // nobodySigns looks at the request that the token of one node made for the
-// name of another, long after an approved one was signed.
+// name of another, after an approved one was signed; the controller's own
+// judgement refuses it for both.
 func (g *guarded) nobodySigns(t *testing.T) {
 	csr, err := g.admin.kube.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "for-"+stranger, metav1.GetOptions{})
 	if err != nil {
@@ -167,6 +171,13 @@ func (g *guarded) nobodySigns(t *testing.T) {
 	}
 	if len(csr.Status.Conditions) != 0 || len(csr.Status.Certificate) != 0 {
 		t.Errorf("the request of another node's name was answered: %+v", csr.Status)
+	}
+	for _, node := range []string{rented, stranger} {
+		refusal := bootstrap.ApproveCSR(csr, bootstrap.Join{Node: node, Deadline: time.Now().Add(time.Hour)}, time.Now())
+		if refusal == nil {
+			t.Errorf("the controller would approve it for node %s", node)
+		}
+		t.Logf("refused: %v", refusal)
 	}
 }
 

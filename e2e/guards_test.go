@@ -48,8 +48,8 @@ func TestGuards(t *testing.T) {
 	}
 	t.Run("every policy compiles against its kinds", g.policiesAreTyped)
 	t.Run("a Job whose template tolerates bursts is told why it gets no pods", g.jobIsTold)
-	t.Run("a request for another node's name is signed by nobody", g.nobodySigns)
 	t.Run("the controller's approval gives a join token its certificate", g.approvalSigns)
+	t.Run("a request for another node's name is signed by nobody", g.nobodySigns)
 	t.Run("an approved pod runs on the burst node", g.approvedPodIsBound)
 	t.Run("a daemon of the cluster itself lands on burst nodes, a tenant's does not", g.daemonsLand)
 	t.Run("a deleted namespace takes its bursts along", g.namespaceGoes)
