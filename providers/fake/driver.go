@@ -146,14 +146,9 @@ func (d *driver) List(ctx context.Context) ([]providers.Machine, error) {
 func (d *driver) Usage(ctx context.Context, token string) (providers.Machine, error) {
 	const op = "usage"
 	var w wireMachine
-	if err := d.do(ctx, op, http.MethodGet, "/v1/usage/"+url.PathEscape(token), nil, &w); err != nil {
+	path := "/v1/usage/" + url.PathEscape(token) + "?installation=" + url.QueryEscape(d.installation)
+	if err := d.do(ctx, op, http.MethodGet, path, nil, &w); err != nil {
 		return providers.Machine{}, err
-	}
-	if w.Installation != d.installation {
-		return providers.Machine{}, &providers.Error{
-			Kind: providers.NotFound, Op: op,
-			Err: fmt.Errorf("token %s belongs to another installation", token),
-		}
 	}
 	return machineOf(w), nil
 }

@@ -174,10 +174,11 @@ func (c *Cloud) find(id string) *record {
 	return nil
 }
 
-// byToken returns the newest machine of a token, deleted ones included, or nil.
-func (c *Cloud) byToken(token string) *record {
+// byToken returns the newest machine that an installation made with a token,
+// deleted ones included, or nil.
+func (c *Cloud) byToken(installation, token string) *record {
 	for _, r := range slices.Backward(c.machines) {
-		if r.m.Token == token {
+		if r.m.Token == token && r.m.Installation == installation {
 			return r
 		}
 	}

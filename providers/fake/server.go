@@ -203,7 +203,7 @@ func (c *Cloud) serveGet(r *http.Request, _ Effect) reply {
 	return reply{status: http.StatusOK, body: wireOf(rec)}
 }
 
-// tokenForm is what the API accepts as a client token.
+// errTokenForm says what the API accepts as a client token.
 var errTokenForm = fmt.Errorf("token must be 1 to 64 characters of A-Z, a-z, 0-9 and -")
 
 func (c *Cloud) serveCreate(r *http.Request, effect Effect) reply {
@@ -217,7 +217,7 @@ func (c *Cloud) serveCreate(r *http.Request, effect Effect) reply {
 		res.log = log
 		return res
 	}
-	if old := c.byToken(req.Token); old != nil {
+	if old := c.byToken(req.Installation, req.Token); old != nil {
 		if old.m.State == providers.StateDeleted {
 			return done(refuse(http.StatusConflict, codeSpent, "token was used by "+old.m.ID+", which is gone", ""), old.m.ID, false)
 		}
@@ -316,7 +316,7 @@ func (c *Cloud) serveExtend(r *http.Request, _ Effect) reply {
 }
 
 func (c *Cloud) serveUsage(r *http.Request, _ Effect) reply {
-	rec := c.byToken(r.PathValue("token"))
+	rec := c.byToken(r.URL.Query().Get("installation"), r.PathValue("token"))
 	if rec == nil {
 		return refuse(http.StatusNotFound, codeNotFound, "no machine ever had this token", "")
 	}

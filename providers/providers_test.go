@@ -1,0 +1,95 @@
+package providers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"spillway.dev/spillway/providers"
+)
+
+func TestKindOf(t *testing.T) {
+	soldOut := &providers.Error{Kind: providers.SoldOut, Scope: providers.ScopeZone, Op: "create", Err: io.EOF}
+	tests := map[string]struct {
+		err   error
+		kind  providers.Kind
+		scope providers.Scope
+	}{
+		"as it is":                              {soldOut, providers.SoldOut, providers.ScopeZone},
+		"wrapped":                               {fmt.Errorf("buy: %w", soldOut), providers.SoldOut, providers.ScopeZone},
+		"an error that nobody knows":            {errors.New("boom"), providers.OutcomeUnknown, providers.ScopeOffer},
+		"the zero error is the dangerous one":   {&providers.Error{}, providers.OutcomeUnknown, providers.ScopeOffer},
+		"the outermost kind counts: left over":  {&providers.Error{Kind: providers.CleanupFailed, Err: soldOut}, providers.CleanupFailed, providers.ScopeOffer},
+		"a cancelled call may have happened":    {&providers.Error{Err: context.Canceled}, providers.OutcomeUnknown, providers.ScopeOffer},
+		"an expired call may have happened too": {context.DeadlineExceeded, providers.OutcomeUnknown, providers.ScopeOffer},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := providers.KindOf(tt.err); got != tt.kind {
+				t.Errorf("KindOf = %s, want %s", got, tt.kind)
+			}
+			if got := providers.ScopeOf(tt.err); got != tt.scope {
+				t.Errorf("ScopeOf = %s, want %s", got, tt.scope)
+			}
+		})
+	}
+}
+
+// cases: H-39 prometheus/alertmanager notify/util.go
+func TestErrorUnwraps(t *testing.T) {
+	err := fmt.Errorf("step: %w", &providers.Error{Kind: providers.Throttled, Op: "list", RetryAfter: time.Minute, Err: io.EOF})
+	if !errors.Is(err, io.EOF) {
+		t.Error("errors.Is does not see the cause through *Error")
+	}
+	if got := providers.RetryAfterOf(err); got != time.Minute {
+		t.Errorf("RetryAfterOf = %s, want 1m", got)
+	}
+	if got, want := err.Error(), "step: list: throttled: EOF"; got != want {
+		t.Errorf("Error() = %q, want %q", got, want)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	want := map[providers.Kind]bool{
+		providers.SoldOut: true, providers.LimitReached: true, providers.Rejected: true, providers.CleanupFailed: true,
+		providers.OutcomeUnknown: false, providers.NotFound: false, providers.Throttled: false, providers.Unauthorized: false,
+	}
+	for kind, refusal := range want {
+		t.Run(kind.String(), func(t *testing.T) {
+			if got := kind.Refusal(); got != refusal {
+				t.Errorf("Refusal = %v, want %v", got, refusal)
+			}
+		})
+	}
+}
+
+func TestOfferKeysDiffer(t *testing.T) {
+	part := rapid.StringMatching(`[a/%2F]{0,4}`)
+	offer := func(t *rapid.T, label string) providers.Offer {
+		return providers.Offer{
+			Provider: part.Draw(t, label+" provider"), Region: part.Draw(t, label+" region"), Zone: part.Draw(t, label+" zone"),
+			InstanceType: part.Draw(t, label+" type"), CapacityType: part.Draw(t, label+" capacity"),
+		}
+	}
+	five := func(o providers.Offer) [5]string {
+		return [5]string{o.Provider, o.Region, o.Zone, o.InstanceType, o.CapacityType}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := offer(t, "a"), offer(t, "b")
+		if (five(a) == five(b)) != (a.Key() == b.Key()) {
+			t.Fatalf("%v and %v have keys %q and %q", five(a), five(b), a.Key(), b.Key())
+		}
+	})
+}
+
+func TestOfferKeyIsReadable(t *testing.T) {
+	o := providers.Offer{Provider: "ovh", Region: "GRA11", InstanceType: "h100-380", CapacityType: "on-demand"}
+	if got, want := o.Key(), "ovh/GRA11//h100-380/on-demand"; got != want {
+		t.Errorf("Key = %q, want %q", got, want)
+	}
+}
