@@ -137,10 +137,9 @@ func (b *Book) postSide(account AccountName, amount money.Amount, op func(*money
 	if b.Windows[h.Budget] == nil {
 		b.Windows[h.Budget] = make(map[string]Balance)
 	}
-	zero := money.Zero(amount.Currency)
 	held, ok := b.Windows[h.Budget][h.Period]
 	if !ok {
-		held = Balance{Spent: zero, Reserved: zero}
+		held = b.emptyWindow(h, amount.Currency)
 	}
 	target := &held.Reserved
 	if side == sideSpent {
@@ -154,6 +153,18 @@ func (b *Book) postSide(account AccountName, amount money.Amount, op func(*money
 	}
 	b.Windows[h.Budget][h.Period] = held
 	return nil
+}
+
+// emptyWindow is a window that nothing was booked on. Where the budget is not
+// known (a book made from one burst's events) it has no bounds.
+func (b *Book) emptyWindow(h Hold, c money.Currency) Balance {
+	held := Balance{Spent: money.Zero(c), Reserved: money.Zero(c)}
+	if budget, ok := b.Budgets[h.Budget]; ok {
+		if p, err := budget.period(h.Period); err == nil {
+			held.Start, held.End = p.Start, p.End
+		}
+	}
+	return held
 }
 
 func (b *Book) postOverrun(amount money.Amount, op func(*money.Amount, money.Amount) error) error {

@@ -29,6 +29,8 @@ type Book struct {
 
 // Balance is what one window of one budget holds.
 type Balance struct {
+	Start    time.Time    `json:"start"` // bounds of the window, [Start, End) in UTC
+	End      time.Time    `json:"end"`
 	Spent    money.Amount `json:"spent"`
 	Reserved money.Amount `json:"reserved"` // promised and not settled yet
 }
@@ -101,7 +103,7 @@ func (b *Book) Reserve(r Reservation) (Event, error) {
 	m.add(BurstAccount(r.Burst), CommittedAccount(r.Tenant), r.Amount)
 	asked := make([]claim, 0, len(path))
 	for _, id := range path {
-		periods, err := b.Budgets[id].Periods(r.From, r.Until)
+		periods, err := b.periods(id, r.From, r.Until)
 		if err != nil {
 			return Event{}, fmt.Errorf("reserve for burst %q: %w", r.Burst, err)
 		}
@@ -135,6 +137,18 @@ func (b *Book) Path(r Reservation) ([]string, error) {
 	}
 	slices.Sort(path)
 	return slices.Compact(path), nil
+}
+
+// periods is [Budget.Periods], without the time zone when a window that is in
+// use already holds all of the time.
+func (b *Book) periods(id string, from, until time.Time) ([]Period, error) {
+	budget := b.Budgets[id]
+	for window, held := range b.Windows[id] {
+		if budget.Window != WindowFixed && !from.Before(held.Start) && !until.After(held.End) && from.Before(until) {
+			return []Period{{ID: window, Start: held.Start, End: held.End}}, nil
+		}
+	}
+	return budget.Periods(from, until)
 }
 
 // covers reports whether r falls under the subject of the budget.
@@ -207,7 +221,7 @@ func (b *Book) Standings(at time.Time) ([]Standing, error) {
 		if budget.Retired || budget.Window == WindowFixed && (at.Before(budget.Start) || !at.Before(budget.End)) {
 			continue
 		}
-		periods, err := budget.Periods(at, at.Add(1))
+		periods, err := b.periods(id, at, at.Add(1))
 		if err != nil {
 			return nil, err
 		}

@@ -91,7 +91,7 @@ func (b Budget) Validate() error {
 	if b.Limit.Nano < 0 || !b.Limit.Currency.Valid() {
 		return bad("limit %v must not be negative and needs a currency", b.Limit)
 	}
-	if _, err := b.location(); err != nil {
+	if _, err := b.Location(); err != nil {
 		return bad("time zone %q: %v; use an IANA name such as %s", b.Zone, err, DefaultZone)
 	}
 	switch b.Window {
@@ -123,7 +123,8 @@ func (b Budget) sameWindows(a Budget) bool {
 		a.Zone == b.Zone && a.Limit.Currency == b.Limit.Currency
 }
 
-func (b Budget) location() (*time.Location, error) {
+// Location loads the time zone of b. It is slow; see [Budget.PeriodsIn].
+func (b Budget) Location() (*time.Location, error) {
 	if b.Zone == "" {
 		return time.LoadLocation(DefaultZone)
 	}
@@ -136,6 +137,15 @@ func (b Budget) location() (*time.Location, error) {
 // one: time outside its window is [ErrNoBudget]. The bounds follow the rules of
 // the time zone, so October 2026 in Berlin has 745 hours.
 func (b Budget) Periods(from, until time.Time) ([]Period, error) {
+	loc, err := b.Location()
+	if err != nil {
+		return nil, fmt.Errorf("budget %q: %w: time zone: %w", b.ID, ErrInvalid, err)
+	}
+	return b.PeriodsIn(loc, from, until)
+}
+
+// PeriodsIn is [Budget.Periods] for callers that keep the budget's location.
+func (b Budget) PeriodsIn(loc *time.Location, from, until time.Time) ([]Period, error) {
 	if err := validSpan(from, until); err != nil {
 		return nil, fmt.Errorf("budget %q: %w", b.ID, err)
 	}
@@ -146,10 +156,6 @@ func (b Budget) Periods(from, until time.Time) ([]Period, error) {
 				ErrNoBudget, b.ID, stamp(p.Start), stamp(p.End), stamp(from), stamp(until))
 		}
 		return []Period{p}, nil
-	}
-	loc, err := b.location()
-	if err != nil {
-		return nil, fmt.Errorf("budget %q: %w: time zone: %w", b.ID, ErrInvalid, err)
 	}
 	// Start a day early: where midnight comes twice, the local date is not yet the window.
 	early := from.In(loc).AddDate(0, 0, -1)
@@ -203,7 +209,7 @@ func startOfDay(year int, month time.Month, day int, loc *time.Location) time.Ti
 
 // period returns the window with the given id, as Periods has named it.
 func (b Budget) period(id string) (Period, error) {
-	loc, err := b.location()
+	loc, err := b.Location()
 	if err != nil {
 		return Period{}, fmt.Errorf("budget %q: %w: time zone: %w", b.ID, ErrInvalid, err)
 	}

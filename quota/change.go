@@ -85,7 +85,7 @@ func (b *Book) extensionClaims(a Account, x Extension, whole money.Amount) ([]cl
 		return asked, nil
 	}
 	for _, id := range a.budgets() {
-		periods, err := b.Budgets[id].Periods(a.Reservation.From, x.Until)
+		periods, err := b.periods(id, a.Reservation.From, x.Until)
 		if err != nil {
 			return nil, err
 		}

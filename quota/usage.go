@@ -32,6 +32,9 @@ type Usage struct {
 	Source    string    `json:"source,omitzero"` // who measured: agent, provider, scheduler
 }
 
+// maxUsageSeq bounds the numbers of a writer's records.
+const maxUsageSeq = 1e15
+
 // maxUsage is the longest interval of one record. A writer that goes on for
 // longer has to cut it; what has no end yet is not usage.
 const maxUsage = 31 * 24 * time.Hour
@@ -54,8 +57,8 @@ func (u Usage) Validate() error {
 		}
 	}
 	switch {
-	case u.Seq < 1:
-		return fmt.Errorf("%s: %w: numbers start at 1", name, ErrInvalid)
+	case u.Seq < 1 || u.Seq > maxUsageSeq:
+		return fmt.Errorf("%s: %w: numbers run from 1 to %d", name, ErrInvalid, int64(maxUsageSeq))
 	case u.Share < 1 || u.Share > money.Whole:
 		return fmt.Errorf("%s: %w: share %d is not within 1 to %d", name, ErrInvalid, u.Share, money.Whole)
 	case !saneTime(u.Start) || !saneTime(u.End) || u.End.Before(u.Start) || u.End.Sub(u.Start) > maxUsage:

@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -102,22 +104,14 @@ func (l *Ledger) once(ctx context.Context, epoch int64, first quota.Event, propo
 	}
 	var receipt quota.Receipt
 	err = l.inTx(ctx, epoch, func(t *txn) error {
-		past, err := readHistory(t.ctx, t.tx, first.Burst)
-		if err != nil {
+		var known bool
+		if receipt, known, err = t.answered(first, intent); err != nil || known {
 			return err
 		}
-		for _, a := range past {
-			if a.row.kind != string(first.Kind) || a.row.key != first.Key {
-				continue
+		if _, open := t.book.Open[first.Burst]; !open && first.Kind != quota.KindReserve {
+			if _, err := t.history(first.Burst); err != nil {
+				return fmt.Errorf("%s of burst %q: %w", first.Kind, first.Burst, err)
 			}
-			if a.row.intent != intent {
-				return fmt.Errorf("%s of burst %q: %w than in journal row %d; the first one stands", first.Kind, first.Burst, quota.ErrConflict, a.row.seq)
-			}
-			receipt = a.receipt
-			return nil
-		}
-		if n := len(past); n > 0 && past[n-1].receipt.State == quota.Settled {
-			return fmt.Errorf("%s of burst %q: %w", first.Kind, first.Burst, quota.ErrSettled)
 		}
 		ev, err := propose(&t.book)
 		if err != nil {
@@ -130,6 +124,30 @@ func (l *Ledger) once(ctx context.Context, epoch int64, first quota.Event, propo
 		return quota.Receipt{}, err
 	}
 	return receipt, nil
+}
+
+// answered returns the answer that the kind and key of first got before. It is
+// quota.ErrConflict when they were used for another intent.
+func (t *txn) answered(first quota.Event, intent string) (receipt quota.Receipt, known bool, err error) {
+	var seq int64
+	var before string
+	err = t.tx.StmtContext(t.ctx, t.stmt.once).QueryRowContext(t.ctx, first.Burst, string(first.Kind), first.Key).Scan(&seq, &before)
+	if errors.Is(err, sql.ErrNoRows) {
+		return quota.Receipt{}, false, nil
+	}
+	if err != nil {
+		return quota.Receipt{}, false, err
+	}
+	if before != intent {
+		return quota.Receipt{}, false, fmt.Errorf("%s of burst %q: %w than in journal row %d; the first one stands", first.Kind, first.Burst, quota.ErrConflict, seq)
+	}
+	past, err := readHistory(t.ctx, t.tx, first.Burst)
+	for _, a := range past {
+		if a.row.seq == seq {
+			receipt = a.receipt
+		}
+	}
+	return receipt, true, err
 }
 
 // history returns what was booked on an open burst; quota.ErrUnknownBurst when

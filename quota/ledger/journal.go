@@ -9,10 +9,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"hash"
+	"strings"
 	"time"
 
 	"spillway.dev/spillway/quota"
+	"spillway.dev/spillway/quota/money"
 )
 
 // hashDomain opens every hashed row, so that no hash of ours means anything else.
@@ -21,6 +22,12 @@ const hashDomain = "spillway.dev/ledger/v1\n"
 const (
 	columns   = "seq, recorded, epoch, kind, burst, key, intent, entries, prev, hash"
 	insertRow = "INSERT INTO journal (" + columns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+	selectRows  = "SELECT " + columns + " FROM journal"
+	selectAll   = selectRows + " ORDER BY seq"
+	selectAfter = selectRows + " WHERE seq > ? ORDER BY seq"
+	selectBurst = selectRows + " WHERE burst = ? AND burst <> '' ORDER BY seq"
+	selectOnce  = "SELECT seq, intent FROM journal WHERE burst = ? AND kind = ? AND key = ? AND burst <> ''"
 )
 
 // querier is a database or a transaction.
@@ -52,24 +59,17 @@ type head struct {
 
 // newRow writes ev as the row behind h. Record times rise even when the clock
 // does not.
-func newRow(h head, epoch int64, now time.Time, ev quota.Event, intent string) (row, error) {
-	entries := []byte("[]")
-	if len(ev.Entries) > 0 {
-		var err error
-		if entries, err = json.Marshal(ev.Entries); err != nil {
-			return row{}, fmt.Errorf("write entries: %w", err)
-		}
-	}
+func newRow(h head, epoch int64, now time.Time, ev quota.Event, intent string) row {
 	r := row{
 		seq: h.seq + 1, recorded: max(now.UnixNano(), h.recorded+1), epoch: epoch,
-		kind: string(ev.Kind), burst: ev.Burst, key: ev.Key, intent: intent, entries: string(entries),
+		kind: string(ev.Kind), burst: ev.Burst, key: ev.Key, intent: intent, entries: encodeEntries(ev.Entries),
 		prev: h.hash,
 	}
 	if r.prev == nil {
 		r.prev = make([]byte, sha256.Size)
 	}
-	r.hash = r.sum(sha256.New())
-	return r, nil
+	r.hash = r.sum()
+	return r
 }
 
 // encodeIntent is the text under which an intent is stored and compared. Go
@@ -85,9 +85,8 @@ func encodeIntent(in quota.Intent) (string, error) {
 
 // sum is the hash over the canonical encoding of r: the domain, the hash of the
 // row before, three big-endian numbers, then each text behind its length.
-func (r *row) sum(h hash.Hash) []byte {
-	h.Reset()
-	buf := make([]byte, 0, 1024)
+func (r *row) sum() []byte {
+	buf := make([]byte, 0, 256+len(r.intent)+len(r.entries))
 	buf = append(buf, hashDomain...)
 	buf = append(buf, r.prev...)
 	for _, n := range []int64{r.seq, r.recorded, r.epoch} {
@@ -97,8 +96,8 @@ func (r *row) sum(h hash.Hash) []byte {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(len(text)))
 		buf = append(buf, text...)
 	}
-	h.Write(buf)
-	return h.Sum(nil)
+	sum := sha256.Sum256(buf)
+	return sum[:]
 }
 
 // event reads r back. The intent of a usage row is a batch of its own kind and
@@ -110,19 +109,41 @@ func (r *row) event() (quota.Event, error) {
 			return quota.Event{}, fmt.Errorf("its intent can't be read: %w", err)
 		}
 	}
-	if r.entries == "[]" {
-		return ev, nil
+	var err error
+	ev.Entries, err = decodeEntries(r.entries)
+	return ev, err
+}
+
+// encodeEntries writes one line for each entry: debit, tab, credit, tab, amount.
+// Ids hold neither tabs nor line ends; package quota sees to that.
+func encodeEntries(entries []quota.Entry) string {
+	var b strings.Builder
+	for _, e := range entries {
+		b.WriteString(string(e.Debit) + "\t" + string(e.Credit) + "\t" + e.Amount.String() + "\n")
 	}
-	if err := json.Unmarshal([]byte(r.entries), &ev.Entries); err != nil {
-		return quota.Event{}, fmt.Errorf("its entries can't be read: %w", err)
+	return b.String()
+}
+
+func decodeEntries(text string) ([]quota.Entry, error) {
+	entries := make([]quota.Entry, 0, strings.Count(text, "\n"))
+	for text != "" {
+		line, rest, end := strings.Cut(text, "\n")
+		debit, sides, first := strings.Cut(line, "\t")
+		credit, number, second := strings.Cut(sides, "\t")
+		amount, err := money.Parse(number)
+		if err != nil || !end || !first || !second {
+			return nil, fmt.Errorf("its entry %q can't be read", line)
+		}
+		entries = append(entries, quota.Entry{Debit: quota.AccountName(debit), Credit: quota.AccountName(credit), Amount: amount})
+		text = rest
 	}
-	return ev, nil
+	return entries, nil
 }
 
 // replay applies r to a book and returns the account behind it. A row that
 // does not match its own hash is refused.
 func (r *row) replay(b *quota.Book) (quota.Account, error) {
-	if !bytes.Equal(r.sum(sha256.New()), r.hash) {
+	if !bytes.Equal(r.sum(), r.hash) {
 		return quota.Account{}, r.broken("it does not match its hash")
 	}
 	ev, err := r.event()
@@ -149,9 +170,8 @@ func (r *row) receipt(a quota.Account) quota.Receipt {
 	}
 }
 
-// scan calls f for each row that the condition selects, in its order.
-func scan(ctx context.Context, q querier, condition string, args []any, f func(row) error) error {
-	rows, err := q.QueryContext(ctx, "SELECT "+columns+" FROM journal "+condition, args...)
+// scan calls f for each row that a query of all columns selects, in its order.
+func scan(rows *sql.Rows, err error, f func(row) error) error {
 	if err != nil {
 		return err
 	}
@@ -180,7 +200,8 @@ func readHistory(ctx context.Context, q querier, burst string) ([]answer, error)
 		book quota.Book
 		past []answer
 	)
-	err := scan(ctx, q, "WHERE burst = ? AND burst <> '' ORDER BY seq", []any{burst}, func(r row) error {
+	rows, err := q.QueryContext(ctx, selectBurst, burst)
+	err = scan(rows, err, func(r row) error {
 		a, err := r.replay(&book)
 		if err != nil {
 			return err

@@ -54,12 +54,19 @@ type Ledger struct {
 	read  *sql.DB
 	write *sql.DB // one connection; nil when open for reading only
 
-	mu     sync.Mutex // one writer; guards what follows
-	insert *sql.Stmt  // a journal row
-	note   *sql.Stmt  // the key of a usage record
-	total  *sql.Stmt  // usage of one hour
-	head   head
-	book   quota.Book
+	mu   sync.Mutex // one writer; guards what follows
+	stmt statements
+	head head
+	book quota.Book
+}
+
+// statements are prepared on the writing connection.
+type statements struct {
+	after  *sql.Stmt // rows behind the head
+	once   *sql.Stmt // the row of an idempotency key
+	insert *sql.Stmt // a journal row
+	seen   *sql.Stmt // the key of a usage record
+	total  *sql.Stmt // usage of one hour
 }
 
 // Close ends the use of the file. What was answered with yes is on disk before.
@@ -68,7 +75,7 @@ func (l *Ledger) Close() error {
 	defer l.mu.Unlock()
 	errs := []error{l.read.Close()}
 	if l.write != nil {
-		errs = append(errs, l.insert.Close(), l.note.Close(), l.total.Close(), l.write.Close())
+		errs = append(errs, l.write.Close()) // closes its statements too
 	}
 	if err := errors.Join(errs...); err != nil {
 		return explain(l.path, err)
@@ -80,7 +87,8 @@ func (l *Ledger) Close() error {
 func (l *Ledger) Book(ctx context.Context) (quota.Book, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.catchUp(ctx, l.read); err != nil {
+	rows, err := l.read.QueryContext(ctx, selectAfter, l.head.seq)
+	if err := l.catchUp(rows, err); err != nil {
 		return quota.Book{}, explain(l.path, err)
 	}
 	return l.book.Clone(), nil
@@ -105,7 +113,8 @@ func (l *Ledger) Accounts(ctx context.Context) ([]quota.Account, error) {
 		all   []quota.Account
 		index = make(map[string]int)
 	)
-	err := scan(ctx, l.read, "WHERE burst <> '' ORDER BY seq", nil, func(r row) error {
+	rows, err := l.read.QueryContext(ctx, selectRows+" WHERE burst <> '' ORDER BY seq")
+	err = scan(rows, err, func(r row) error {
 		a, err := r.replay(&book)
 		if err != nil {
 			return err

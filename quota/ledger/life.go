@@ -203,7 +203,7 @@ func (v *verifier) extend(seq int64, b *life, x quota.Extension, m moved) string
 func (v *verifier) promise(seq int64, path []string, b *life, m moved, until time.Time, whole int64) string {
 	want := 0
 	for _, id := range path {
-		periods, err := v.budgets.Budgets[id].Periods(b.reservation.From, until)
+		periods, err := v.periods(id, b.reservation.From, until)
 		if err != nil {
 			return err.Error()
 		}
@@ -227,6 +227,20 @@ func (v *verifier) promise(seq int64, path []string, b *life, m moved, until tim
 		return "it books on budgets that are not on its path"
 	}
 	return ""
+}
+
+// periods is [quota.Budget.Periods] with each time zone loaded once.
+func (v *verifier) periods(budget string, from, until time.Time) ([]quota.Period, error) {
+	b := v.budgets.Budgets[budget]
+	loc := v.zones[b.Zone]
+	if loc == nil {
+		var err error
+		if loc, err = b.Location(); err != nil {
+			return nil, fmt.Errorf("budget %q: %w", budget, err)
+		}
+		v.zones[b.Zone] = loc
+	}
+	return b.PeriodsIn(loc, from, until)
 }
 
 // settle checks the end of a life: at most what was reserved is charged, beyond

@@ -99,16 +99,27 @@ func (l *Ledger) open(ctx context.Context, abs string, readOnly bool) error {
 	if err := create(ctx, l.write); err != nil {
 		return err
 	}
-	for query, stmt := range map[string]**sql.Stmt{insertRow: &l.insert, insertSeen: &l.note, insertTotal: &l.total} {
-		if *stmt, err = l.write.PrepareContext(ctx, query); err != nil {
-			return err
-		}
+	if err := l.prepare(ctx); err != nil {
+		return err
 	}
 	if l.read, err = sql.Open("sqlite", dsn(abs, "mode=rw", "query_only(1)")); err != nil {
 		return err
 	}
 	l.read.SetMaxOpenConns(readers)
 	return l.read.PingContext(ctx)
+}
+
+func (l *Ledger) prepare(ctx context.Context) error {
+	for query, stmt := range map[string]**sql.Stmt{
+		selectAfter: &l.stmt.after, selectOnce: &l.stmt.once,
+		insertRow: &l.stmt.insert, insertSeen: &l.stmt.seen, insertTotal: &l.stmt.total,
+	} {
+		var err error
+		if *stmt, err = l.write.PrepareContext(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openReadOnly also reads a file on a medium or in a folder that can't be

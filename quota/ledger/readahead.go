@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"crypto/sha256"
 	"runtime"
 	"sync"
 
@@ -19,7 +18,7 @@ type prepared struct {
 }
 
 func prepare(r row) prepared {
-	p := prepared{row: r, sum: r.sum(sha256.New())}
+	p := prepared{row: r, sum: r.sum()}
 	if p.event, p.err = r.event(); p.err == nil && p.event.Kind == quota.KindUsage {
 		p.usage, p.err = decodeBatch(r.intent)
 	}
@@ -87,7 +86,8 @@ func readAhead(ctx context.Context, q querier, f func(prepared)) error {
 // readPieces cuts the journal into pieces.
 func readPieces(ctx context.Context, q querier, send func(*piece) error) error {
 	next := &piece{done: make(chan struct{})}
-	err := scan(ctx, q, "ORDER BY seq", nil, func(r row) error {
+	rows, err := q.QueryContext(ctx, selectAll)
+	err = scan(rows, err, func(r row) error {
 		next.rows = append(next.rows, r)
 		if len(next.rows) < pieceSize {
 			return nil

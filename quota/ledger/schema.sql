@@ -8,7 +8,7 @@ CREATE TABLE journal (
   burst    TEXT    NOT NULL,     -- '' when it is about no burst
   key      TEXT    NOT NULL,     -- idempotency key within burst and kind
   intent   TEXT    NOT NULL,     -- what was asked for, JSON
-  entries  TEXT    NOT NULL,     -- what it moved, JSON: [{"debit":...,"credit":...,"amount":...}]
+  entries  TEXT    NOT NULL,     -- what it moved: lines of debit, credit and amount between tabs
   prev     BLOB    NOT NULL,     -- hash of the row before
   hash     BLOB    NOT NULL      -- SHA-256 over all of the above
 ) STRICT;
@@ -25,11 +25,17 @@ CREATE TRIGGER journal_next BEFORE INSERT ON journal
 WHEN NEW.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM journal)
 BEGIN SELECT RAISE(ABORT, 'the journal has no gaps'); END;
 
--- For people with a SQL shell.
+-- For people with a SQL shell: one row for each two-sided entry. (A quoted text
+-- with its line ends or tabs replaced is a JSON array.)
 CREATE VIEW entry AS
-SELECT j.seq, datetime(j.recorded / 1000000000, 'unixepoch') AS recorded, j.kind, j.burst,
-       e.value ->> '$.debit' AS debit, e.value ->> '$.credit' AS credit, e.value ->> '$.amount' AS amount
-FROM journal AS j, json_each(j.entries) AS e;
+WITH line AS (
+  SELECT j.seq, j.recorded, j.kind, j.burst, '[' || replace(json_quote(e.value), '\t', '","') || ']' AS side
+  FROM journal AS j, json_each('[' || replace(json_quote(j.entries), '\n', '","') || ']') AS e
+  WHERE e.value <> ''
+)
+SELECT seq, datetime(recorded / 1000000000, 'unixepoch') AS recorded, kind, burst,
+       side ->> 0 AS debit, side ->> 1 AS credit, side ->> 2 AS amount
+FROM line;
 
 -- Which usage records are in the journal. The stream is the first half of
 -- SHA-256 over (node, boot, journal), the digest a part of the record's.

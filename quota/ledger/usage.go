@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -19,10 +20,39 @@ import (
 const maxBatch = 1000
 
 // batch is how usage is written into a journal row: each text once, in the
-// order of its first use, and one line of numbers for each record.
+// order of its first use, and the numbers of all records in one list.
 type batch struct {
-	Texts   []string             `json:"texts"`
-	Records [][usageFields]int64 `json:"records"`
+	Texts   []string `json:"texts"`
+	Records intList  `json:"records"`
+}
+
+// intList is a JSON array of integers. Reading one is most of the work of
+// verifying usage, so it is done by hand.
+type intList []int64
+
+// UnmarshalJSON reads what encoding/json has checked to be JSON.
+func (l *intList) UnmarshalJSON(text []byte) error {
+	inner, open := bytes.CutPrefix(text, []byte("["))
+	inner, closed := bytes.CutSuffix(inner, []byte("]"))
+	if !open || !closed {
+		return errors.New("not a list of integers")
+	}
+	*l = make(intList, 0, bytes.Count(inner, []byte(","))+1)
+	for len(inner) > 0 {
+		digits := 0
+		n := int64(0)
+		for digits < len(inner) && inner[digits] != ',' {
+			c := inner[digits]
+			if c < '0' || c > '9' || digits == 18 {
+				return errors.New("not a list of integers from 0 to 1e18")
+			}
+			n = n*10 + int64(c-'0')
+			digits++
+		}
+		*l = append(*l, n)
+		inner = inner[min(digits+1, len(inner)):]
+	}
+	return nil
 }
 
 // usageFields is how many numbers a record has: node, boot, journal, seq,
@@ -31,7 +61,7 @@ type batch struct {
 const usageFields = 16
 
 func encodeBatch(records []quota.Usage) (string, error) {
-	b := batch{Records: make([][usageFields]int64, len(records))}
+	b := batch{Records: make(intList, 0, len(records)*usageFields)}
 	index := make(map[string]int64)
 	text := func(s string) int64 {
 		i, ok := index[s]
@@ -42,11 +72,10 @@ func encodeBatch(records []quota.Usage) (string, error) {
 		}
 		return i
 	}
-	for i, u := range records {
-		b.Records[i] = [usageFields]int64{
+	for _, u := range records {
+		b.Records = append(b.Records,
 			text(u.Node), text(u.Boot), text(u.Journal), u.Seq, text(u.Tenant), text(u.Namespace), text(u.PodUID), text(u.Owner),
-			text(u.Burst), text(u.GPUModel), text(u.Device), u.Share, u.Start.Unix(), u.End.Unix(), text(u.Phase), text(u.Source),
-		}
+			text(u.Burst), text(u.GPUModel), text(u.Device), u.Share, u.Start.Unix(), u.End.Unix(), text(u.Phase), text(u.Source))
 	}
 	out, err := json.Marshal(b)
 	if err != nil {
@@ -68,13 +97,16 @@ func decodeBatch(intent string) ([]quota.Usage, error) {
 		}
 		return b.Texts[i]
 	}
-	records := make([]quota.Usage, len(b.Records))
-	for i, n := range b.Records {
-		records[i] = quota.Usage{
+	if len(b.Records)%usageFields != 0 {
+		return nil, fmt.Errorf("its usage has %d numbers, which is no multiple of %d", len(b.Records), usageFields)
+	}
+	records := make([]quota.Usage, 0, len(b.Records)/usageFields)
+	for n := range slices.Chunk(b.Records, usageFields) {
+		records = append(records, quota.Usage{
 			Node: text(n[0]), Boot: text(n[1]), Journal: text(n[2]), Seq: n[3], Tenant: text(n[4]), Namespace: text(n[5]),
 			PodUID: text(n[6]), Owner: text(n[7]), Burst: text(n[8]), GPUModel: text(n[9]), Device: text(n[10]), Share: n[11],
 			Start: time.Unix(n[12], 0).UTC(), End: time.Unix(n[13], 0).UTC(), Phase: text(n[14]), Source: text(n[15]),
-		}
+		})
 	}
 	if bad {
 		return nil, errors.New("its usage names a text that is not there")
@@ -171,7 +203,7 @@ func (l *Ledger) RecordUsage(ctx context.Context, epoch int64, records []quota.U
 func (t *txn) see(u quota.Usage) (bool, error) {
 	s := streamOf(u)
 	sum := digest(u)
-	result, err := t.tx.StmtContext(t.ctx, t.note).ExecContext(t.ctx, s[:], u.Seq, sum)
+	result, err := t.tx.StmtContext(t.ctx, t.stmt.seen).ExecContext(t.ctx, s[:], u.Seq, sum)
 	if err != nil {
 		return false, err
 	}
@@ -203,7 +235,7 @@ func (t *txn) appendUsage(records []quota.Usage) error {
 		addTotals(totals, u)
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(totals), compareTotals) {
-		_, err := t.tx.StmtContext(t.ctx, t.total).ExecContext(t.ctx, k.hour, k.tenant, k.namespace, k.owner, k.pod,
+		_, err := t.tx.StmtContext(t.ctx, t.stmt.total).ExecContext(t.ctx, k.hour, k.tenant, k.namespace, k.owner, k.pod,
 			k.burst, k.node, k.model, k.phase, k.source, totals[k])
 		if err != nil {
 			return err

@@ -51,6 +51,7 @@ type verifier struct {
 	budgets  quota.Book // only its budgets are used
 	balances map[account]int64
 	overruns map[money.Currency]bool // open now
+	zones    map[string]*time.Location
 	bursts   map[string]*life // nil once settled
 	streams  map[[3]string]*numbers
 	digests  int64 // of all usage records, by exclusive or
@@ -69,6 +70,7 @@ func newVerifier(path string) *verifier {
 		prev:     make([]byte, sha256.Size),
 		balances: make(map[account]int64),
 		overruns: make(map[money.Currency]bool),
+		zones:    make(map[string]*time.Location),
 		bursts:   make(map[string]*life),
 		streams:  make(map[[3]string]*numbers),
 		totals:   make(map[totalKey]int64),

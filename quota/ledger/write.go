@@ -42,7 +42,8 @@ func (l *Ledger) inTx(ctx context.Context, epoch int64, f func(*txn) error) erro
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit this does nothing
 	t := &txn{Ledger: l, ctx: ctx, tx: tx}
-	if err = l.catchUp(ctx, tx); err == nil {
+	rows, err := tx.StmtContext(ctx, l.stmt.after).QueryContext(ctx, l.head.seq)
+	if err = l.catchUp(rows, err); err == nil {
 		err = t.lead(epoch)
 	}
 	if err == nil {
@@ -73,10 +74,10 @@ func (l *Ledger) forget() {
 	l.head, l.book = head{}, quota.Book{}
 }
 
-// catchUp reads the rows that others have committed. It refuses rows that do
-// not continue the chain.
-func (l *Ledger) catchUp(ctx context.Context, q querier) error {
-	err := scan(ctx, q, "WHERE seq > ? ORDER BY seq", []any{l.head.seq}, func(r row) error {
+// catchUp takes in the rows that were committed behind the head, by whichever
+// process. It refuses rows that do not continue the chain.
+func (l *Ledger) catchUp(rows *sql.Rows, err error) error {
+	err = scan(rows, err, func(r row) error {
 		prev := l.head.hash
 		if prev == nil {
 			prev = make([]byte, sha256.Size)
@@ -102,12 +103,9 @@ func (t *txn) append(ev quota.Event, intent string) (quota.Receipt, error) {
 	if ev.Intent.Epoch != nil {
 		epoch = ev.Intent.Epoch.Number
 	}
-	r, err := newRow(t.head, epoch, t.now(), ev, intent)
-	if err != nil {
-		return quota.Receipt{}, err
-	}
+	r := newRow(t.head, epoch, t.now(), ev, intent)
 	t.dirty = true
-	_, err = t.tx.StmtContext(t.ctx, t.insert).ExecContext(t.ctx,
+	_, err := t.tx.StmtContext(t.ctx, t.stmt.insert).ExecContext(t.ctx,
 		r.seq, r.recorded, r.epoch, r.kind, r.burst, r.key, r.intent, r.entries, r.prev, r.hash)
 	if err != nil {
 		return quota.Receipt{}, err
