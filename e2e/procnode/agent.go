@@ -67,15 +67,11 @@ func (n *node) startAgent() (*child.Process, error) {
 	}
 	args := []string{
 		"--client-cert", n.id.certFile, "--client-key", n.id.keyFile,
-		"--state", state, "--pods", n.config.socket(),
+		"--join", n.config.Join, "--state", state, "--pods", n.config.socket(),
 	}
-	if n.config.Join != "" {
-		args = append(args, "--join", n.config.Join)
-	}
-	if n.config.Front != "" {
+	if n.config.burst() {
 		args = append(args, "--front", n.config.Front)
-	}
-	if !n.config.burst() {
+	} else {
 		args = append(args, "--on-prem")
 	}
 	cmd := exec.Command(n.config.Agent, args...)

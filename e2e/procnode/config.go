@@ -45,8 +45,8 @@ type Config struct {
 
 	StoreHost string // --store-host: the store's NAME or NAME:PORT as jobs write it; default: the join data's
 	StoreAddr string // --store-addr: IP that it means on this machine; default: the front's
-	Front     string // --front ADDR:PORT of the agent's S3 front; default on a burst machine: a free 127.x.y.z, the store's port
-	Agent     string // --agent PATH of spillway-agent; none: no agent
+	Front     string // --front ADDR:PORT of the agent's S3 front, burst only; default: a free 127.x.y.z, the store's port
+	Agent     string // --agent PATH of spillway-agent; none: no agent; needs Join, on-prem too
 
 	JoinDeadline time.Duration // --join-deadline, from the start of the process; default 5m
 	Heartbeat    time.Duration // --heartbeat: between lease renewals; default 10s
@@ -200,6 +200,8 @@ func parse(args []string, out io.Writer) (Config, error) {
 		return Config{}, errors.New("--client-cert and --client-key belong together: give both or neither")
 	case c.ClientCert == "" && c.Join == "":
 		return Config{}, errors.New("no identity: give --client-cert and --client-key (on-prem) or --join (burst)")
+	case c.Agent != "" && c.Join == "":
+		return Config{}, errors.New("--agent needs --join: the agent learns from it where its controller is")
 	}
 	return c, nil
 }

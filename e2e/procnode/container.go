@@ -158,8 +158,11 @@ func (n *node) logPath(pod *corev1.Pod, container string, restarts int) string {
 	return n.config.disk("logs", fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID), container, strconv.Itoa(restarts)+".log")
 }
 
-// remember writes the runs of all containers to disk.
+// remember writes the runs of all containers to disk, one snapshot after the
+// other: the last one written is the newest.
 func (w *worker) remember() error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
 	w.mu.Lock()
 	runs := map[string]run{}
 	for _, c := range w.containers {

@@ -7,13 +7,15 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"spillway.dev/spillway/nodeagent"
 )
 
 // inventory says which pod holds which GPU. The devices exist from the start
 // but can be had only once they have appeared, as with a device plugin.
 type inventory struct {
 	resource string
-	devices  []Device
+	devices  []nodeagent.Device
 
 	mu       sync.Mutex
 	appeared bool
@@ -26,7 +28,7 @@ func newInventory(node, resource, model string, count int) *inventory {
 	for i := range count {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", node, i))
 		id := fmt.Sprintf("GPU-%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
-		g.devices = append(g.devices, Device{ID: id, Model: model, Healthy: true})
+		g.devices = append(g.devices, nodeagent.Device{ID: id, Resource: resource, Model: model, Healthy: true})
 	}
 	return g
 }
@@ -47,7 +49,15 @@ func (g *inventory) capacity() int64 {
 	return int64(len(g.devices))
 }
 
-func (g *inventory) list() []Device { return slices.Clone(g.devices) }
+// list is what a device plugin would announce now.
+func (g *inventory) list() []nodeagent.Device {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.appeared {
+		return []nodeagent.Device{}
+	}
+	return slices.Clone(g.devices)
+}
 
 // outOfError is a pod that asks for more than is free, in a kubelet's words.
 type outOfError struct {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"spillway.dev/spillway/e2e/procnode/child"
+	"spillway.dev/spillway/nodeagent"
 )
 
 const (
@@ -141,8 +142,8 @@ func (n *node) powerOff() {
 	n.log.Info("off")
 }
 
-// stopPods ends all pods in order and lets no new one start.
-func (n *node) stopPods(reason string) {
+// stopPods ends all pods within grace and lets no new one start.
+func (n *node) stopPods(reason string, grace time.Duration) {
 	n.mu.Lock()
 	n.stopping = reason
 	workers := make([]*worker, 0, len(n.pods))
@@ -152,7 +153,7 @@ func (n *node) stopPods(reason string) {
 	n.mu.Unlock()
 	n.log.Info("all pods are asked to end", "reason", reason)
 	for _, w := range workers {
-		w.end.ask("Terminated", "Pod was terminated in response to imminent node shutdown: "+reason, w.specGrace())
+		w.end.ask("Terminated", "Pod was terminated in response to imminent node shutdown: "+reason, grace)
 	}
 	go n.postStatus(context.Background())
 }
@@ -222,10 +223,10 @@ func (n *node) forget(pod *corev1.Pod) {
 	}()
 }
 
-func (n *node) podRecords() []PodRecord {
+func (n *node) podRecords() []nodeagent.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := []PodRecord{}
+	out := []nodeagent.Pod{}
 	for _, w := range n.pods {
 		out = append(out, w.records()...)
 	}
@@ -274,11 +275,11 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// ownerOf names the pod's controller as Kind/name.
+// ownerOf is the UID of the pod's controller, or "".
 func ownerOf(pod *corev1.Pod) string {
 	for _, ref := range pod.OwnerReferences {
 		if ref.Controller != nil && *ref.Controller {
-			return ref.Kind + "/" + ref.Name
+			return string(ref.UID)
 		}
 	}
 	return ""

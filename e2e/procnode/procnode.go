@@ -11,7 +11,7 @@
 // Words: the machine's folder (Config.Dir) holds all that the machine writes;
 // disk/ in it is "the disk", what a provider could read after the machine is
 // gone. The agent is spillway-agent, its companion, which talks to it over a
-// Unix socket (see [PodRecord]) that stands for the kubelet's pod-resources API
+// Unix socket (the one that [nodeagent.Dial] opens) that stands for the kubelet's pod-resources API
 // and the power button. Power off ends everything that the machine runs.
 //
 // What it is not: it runs commands, not images, so the image is reported and

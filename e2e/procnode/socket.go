@@ -6,37 +6,20 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"spillway.dev/spillway/nodeagent"
 )
-
-// PodRecord is one container of a pod on this machine, as the agent reads it
-// from GET /pods on the Unix socket DIR/node.sock. Pods that have ended stay
-// listed until their object is gone; Finished says that they hold nothing.
-type PodRecord struct {
-	UID       string     `json:"uid"`
-	Namespace string     `json:"namespace"`
-	Name      string     `json:"name"`
-	Owner     string     `json:"owner,omitempty"` // Kind/name of the controller
-	Container string     `json:"container"`
-	GPUs      []string   `json:"gpus,omitempty"` // device IDs
-	Started   *time.Time `json:"started,omitempty"`
-	Finished  *time.Time `json:"finished,omitempty"`
-	IP        string     `json:"ip,omitempty"`
-}
-
-// Device is one GPU, as the agent reads it from GET /devices.
-type Device struct {
-	ID      string `json:"id"`
-	Model   string `json:"model"`
-	Healthy bool   `json:"healthy"`
-}
 
 // maxSocketPath is what the kernel takes for a Unix socket's address.
 const maxSocketPath = 107
 
-// serveSocket serves the agent: GET /pods, GET /devices, POST /stop (all pods
-// end gracefully, no new ones start) and POST /poweroff. An optional JSON body
-// {"reason": "..."} of the last two goes to the log and the pods' status.
-// The folder's mode keeps others away.
+// maxAsk bounds what the agent may send, in bytes.
+const maxAsk = 1 << 16
+
+// serveSocket serves the agent on the Unix socket DIR/node.sock: GET /pods
+// ([nodeagent.Pod], one a container; pods that have ended stay listed until
+// their object is gone), GET /devices, POST /stop (all pods end, no new ones
+// start), POST /poweroff. The folder's mode keeps others away.
 func (n *node) serveSocket() error {
 	path := n.config.socket()
 	if len(path) > maxSocketPath {
@@ -50,25 +33,33 @@ func (n *node) serveSocket() error {
 	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, n.podRecords()) })
 	mux.HandleFunc("GET /devices", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, n.gpus.list()) })
 	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, r *http.Request) {
-		n.stopPods(reasonOf(r))
+		var ask nodeagent.StopRequest
+		if !readJSON(w, r, &ask) {
+			return
+		}
+		n.stopPods(either(ask.Reason, "asked by the agent"), time.Duration(ask.GraceSeconds)*time.Second)
 		w.WriteHeader(http.StatusAccepted)
 	})
 	mux.HandleFunc("POST /poweroff", func(w http.ResponseWriter, r *http.Request) {
-		n.log.Info("power off, asked by the agent", "reason", reasonOf(r))
+		var ask nodeagent.PowerOffRequest
+		if !readJSON(w, r, &ask) {
+			return
+		}
+		n.log.Info("power off, asked by the agent", "reason", ask.Reason)
 		w.WriteHeader(http.StatusAccepted)
+		_ = http.NewResponseController(w).Flush() // the answer goes before the power does
 		n.pressPower()
 	})
 	n.serve(l, &http.Server{Handler: mux, ReadHeaderTimeout: headerWait})
 	return nil
 }
 
-func reasonOf(r *http.Request) string {
-	var body struct {
-		Reason string `json:"reason"`
+func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAsk)).Decode(into); err != nil {
+		http.Error(w, "the request's body is not the expected JSON: "+err.Error(), http.StatusBadRequest)
+		return false
 	}
-	// No body, or one that isn't JSON, is a request without a reason.
-	_ = json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<16)).Decode(&body)
-	return either(body.Reason, "asked by the agent")
+	return true
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

@@ -59,11 +59,14 @@ func (n *node) probeWalls() walls {
 		}
 		cmd := exec.Command(n.exe, InitArg, initHosts, hosts, initProbe)
 		cmd.SysProcAttr = w.attributes()
-		if _, refused := n.startReporting(cmd); refused != nil {
-			n.log.Info("this kind of namespaces is not to be had", "kind", w.String(), "error", refused)
-			continue
+		p, refused := n.startReporting(cmd)
+		if refused == nil {
+			if <-p.Done(); p.ExitCode() == 0 {
+				return w
+			}
+			refused = fmt.Errorf("exit status %d", p.ExitCode())
 		}
-		return w
+		n.log.Info("this kind of namespaces is not to be had", "kind", w.String(), "error", refused)
 	}
 	n.log.Warn("pods run without namespaces, the kernel refuses them: they share /etc/hosts, the store is reached through HTTP_PROXY", "proxy", n.proxy())
 	return noWalls

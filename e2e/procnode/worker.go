@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"spillway.dev/spillway/nodeagent"
 )
 
 const (
@@ -33,6 +35,8 @@ type worker struct {
 	deleted    chan struct{} // closed when the API server wants the pod gone
 	goneOnce   sync.Once
 	vanished   chan struct{} // closed when the object is gone
+
+	writing sync.Mutex // serialises remember; taken before mu
 
 	mu         sync.Mutex
 	phase      corev1.PodPhase // set when concluded
@@ -296,20 +300,14 @@ func (w *worker) change(f func()) {
 }
 
 // records are the pod's containers as the agent sees them.
-func (w *worker) records() []PodRecord {
+func (w *worker) records() []nodeagent.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var out []PodRecord
+	var out []nodeagent.Pod
 	for _, c := range w.containers {
-		r := PodRecord{
+		r := nodeagent.Pod{
 			UID: string(w.pod.UID), Namespace: w.pod.Namespace, Name: w.pod.Name, Owner: ownerOf(w.pod),
-			Container: c.spec.Name, GPUs: c.gpus, IP: address,
-		}
-		if !c.Started.IsZero() {
-			r.Started = &c.Started
-		}
-		if !c.Finished.IsZero() {
-			r.Finished = &c.Finished
+			Container: c.spec.Name, GPUs: c.gpus, Started: c.Started, Finished: c.Finished, IP: address,
 		}
 		out = append(out, r)
 	}
