@@ -6,10 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -36,6 +38,7 @@ type front interface {
 type cacheFront struct {
 	*cache.Front
 	burst string
+	dir   string // of its ciphertext
 }
 
 // newFront makes the front of a burst node. local says which clients are on it.
@@ -60,7 +63,7 @@ func newFront(c Config, dir string, local func(netip.Addr) bool) (front, error) 
 	if err != nil {
 		return nil, fmt.Errorf("start the S3 front: %w", err)
 	}
-	return cacheFront{Front: f, burst: c.Join.Burst}, nil
+	return cacheFront{Front: f, burst: c.Join.Burst, dir: filepath.Join(dir, "cache")}, nil
 }
 
 // Stage implements front. Without a stage the front caches on demand.
@@ -81,10 +84,15 @@ func (f cacheFront) Stage(ctx context.Context, key seal.DataKey, s *link.Stage) 
 	return nil
 }
 
-// Lock implements front.
+// Lock implements front. The front would unlink its files as they are; they
+// are moved aside, so that the erasing of the area finds and overwrites them.
 func (f cacheFront) Lock() error {
+	moveErr := os.Rename(f.dir, f.dir+".erase")
+	if errors.Is(moveErr, fs.ErrNotExist) {
+		moveErr = nil
+	}
 	_, err := f.Wipe()
-	return err
+	return errors.Join(err, moveErr)
 }
 
 // listener serves a front at an address and can be asked to be gone.

@@ -16,7 +16,7 @@ const (
 	maxObject   = 1024                 // bytes of an object key, as S3 allows
 	maxParts    = 10_000               // parts of one multipart upload, as S3 allows
 	maxEvidence = 64                   // entries of evidence
-	maxAhead    = 5 * time.Minute      // how far in the future a usage record may end
+	maxAhead    = 24 * time.Hour       // how far in the future a usage record may end: a node with a wrong clock is told so, not cut off
 	maxInterval = 366 * 24 * time.Hour // longest usage record
 	wholeDevice = 840                  // shares of one device
 )
