@@ -27,7 +27,7 @@ func (l *Ledger) Reserve(ctx context.Context, epoch int64, r quota.Reservation) 
 // the second call is quota.ErrPermitUsed, also when the first answer was lost.
 func (l *Ledger) Permit(ctx context.Context, epoch int64, burst string, ordinal int) error {
 	p := quota.Permit{Burst: burst, Ordinal: ordinal, Epoch: epoch}
-	return l.inTx(ctx, epoch, func(t *txn) error {
+	return l.asLeader(ctx, epoch, func(t *txn) error {
 		if _, open := t.book.Open[burst]; !open {
 			if _, err := t.history(burst); err != nil {
 				return fmt.Errorf("permit machine %d of burst %q: %w", ordinal, burst, err)
@@ -71,7 +71,7 @@ func (l *Ledger) Shrink(ctx context.Context, epoch int64, burst string, to money
 		return quota.Receipt{}, err
 	}
 	var receipt quota.Receipt
-	err := l.inTx(ctx, epoch, func(t *txn) error {
+	err := l.asLeader(ctx, epoch, func(t *txn) error {
 		past, err := t.history(burst)
 		if err != nil {
 			return fmt.Errorf("shrink burst %q: %w", burst, err)
@@ -103,7 +103,7 @@ func (l *Ledger) once(ctx context.Context, epoch int64, first quota.Event, propo
 		return quota.Receipt{}, err
 	}
 	var receipt quota.Receipt
-	err = l.inTx(ctx, epoch, func(t *txn) error {
+	err = l.asLeader(ctx, epoch, func(t *txn) error {
 		var known bool
 		if receipt, known, err = t.answered(first, intent); err != nil || known {
 			return err

@@ -168,7 +168,7 @@ func addTotals(totals map[totalKey]int64, u quota.Usage) {
 // (quota.ErrInvalid, quota.ErrConflict); the others of the batch are booked.
 func (l *Ledger) RecordUsage(ctx context.Context, epoch int64, records []quota.Usage) error {
 	var refused []error
-	err := l.inTx(ctx, epoch, func(t *txn) error {
+	err := l.asLeader(ctx, epoch, func(t *txn) error {
 		var fresh []quota.Usage
 		for _, u := range records {
 			if err := u.Validate(); err != nil {

@@ -12,9 +12,6 @@ import (
 	"spillway.dev/spillway/quota/money"
 )
 
-// noEpoch marks the one write that needs no leader: the beginning of a term.
-const noEpoch = -1
-
 // txn is one write transaction, begun and caught up with the journal.
 type txn struct {
 	*Ledger
@@ -23,10 +20,20 @@ type txn struct {
 	dirty bool // something was appended
 }
 
-// inTx runs f in a write transaction of the leader of epoch and commits when f
-// has appended something. A transaction that has begun is not cut short by ctx:
-// its end would be unknown.
-func (l *Ledger) inTx(ctx context.Context, epoch int64, f func(*txn) error) error {
+// asLeader runs f in a write transaction unless somebody else than the leader
+// of epoch leads by now.
+func (l *Ledger) asLeader(ctx context.Context, epoch int64, f func(*txn) error) error {
+	return l.inTx(ctx, func(t *txn) error {
+		if newest := t.book.Epoch; epoch != newest.Number || epoch < 1 {
+			return fmt.Errorf("%w %d: epoch %d leads (%s); stop acting on this ledger", quota.ErrStaleEpoch, epoch, newest.Number, newest.Holder)
+		}
+		return f(t)
+	})
+}
+
+// inTx runs f in a write transaction and commits when f has appended something.
+// A transaction that has begun is not cut short by ctx: its end would be unknown.
+func (l *Ledger) inTx(ctx context.Context, f func(*txn) error) error {
 	if l.write == nil {
 		return fmt.Errorf("ledger %s: %w: open it for writing", l.path, ErrReadOnly)
 	}
@@ -44,9 +51,6 @@ func (l *Ledger) inTx(ctx context.Context, epoch int64, f func(*txn) error) erro
 	t := &txn{Ledger: l, ctx: ctx, tx: tx}
 	rows, err := tx.StmtContext(ctx, l.stmt.after).QueryContext(ctx, l.head.seq)
 	if err = l.catchUp(rows, err); err == nil {
-		err = t.lead(epoch)
-	}
-	if err == nil {
 		err = f(t)
 	}
 	if err == nil && t.dirty {
@@ -57,14 +61,6 @@ func (l *Ledger) inTx(ctx context.Context, epoch int64, f func(*txn) error) erro
 			l.forget()
 		}
 		return explain(l.path, err)
-	}
-	return nil
-}
-
-// lead refuses everybody but the newest leader.
-func (t *txn) lead(epoch int64) error {
-	if newest := t.book.Epoch; epoch != noEpoch && (epoch != newest.Number || epoch == 0) {
-		return fmt.Errorf("%w %d: epoch %d leads (%s); stop acting on this ledger", quota.ErrStaleEpoch, epoch, newest.Number, newest.Holder)
 	}
 	return nil
 }
@@ -123,7 +119,7 @@ func (t *txn) append(ev quota.Event, intent string) (quota.Receipt, error) {
 // on every write with an older number is refused.
 func (l *Ledger) BeginEpoch(ctx context.Context, holder string) (int64, error) {
 	var number int64
-	err := l.inTx(ctx, noEpoch, func(t *txn) error {
+	err := l.inTx(ctx, func(t *txn) error {
 		ev, err := t.book.Begin(holder)
 		if err != nil {
 			return err
@@ -140,7 +136,7 @@ func (l *Ledger) BeginEpoch(ctx context.Context, holder string) (int64, error) {
 // SetBudgets replaces the set of budgets; see [quota.Book.SetBudgets]. A set
 // that exists already writes nothing.
 func (l *Ledger) SetBudgets(ctx context.Context, epoch int64, budgets []quota.Budget) error {
-	return l.inTx(ctx, epoch, func(t *txn) error {
+	return l.asLeader(ctx, epoch, func(t *txn) error {
 		ev, changed, err := t.book.SetBudgets(budgets)
 		if err != nil || !changed {
 			return err
@@ -152,7 +148,7 @@ func (l *Ledger) SetBudgets(ctx context.Context, epoch int64, budgets []quota.Bu
 // AcceptOverrun takes the open overrun in a currency off the operator's account
 // in the name of a person, so that new bursts may start.
 func (l *Ledger) AcceptOverrun(ctx context.Context, epoch int64, c money.Currency, by, reason string) error {
-	return l.inTx(ctx, epoch, func(t *txn) error {
+	return l.asLeader(ctx, epoch, func(t *txn) error {
 		ev, err := t.book.Accept(c, by, reason)
 		if err != nil {
 			return err
