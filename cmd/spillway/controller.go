@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/go-logr/logr"
+
+	"spillway.dev/spillway/autoscaler/controller"
+	"spillway.dev/spillway/e2e/world"
+)
+
+// settings is the controller's configuration file.
+type settings struct {
+	Kubeconfig   string `json:"kubeconfig"`
+	DataDir      string `json:"dataDir"`
+	Identity     string `json:"identity"`
+	Installation string `json:"installation"`
+	ClusterName  string `json:"clusterName"`
+	Endpoint     string `json:"endpoint"`  // host:port of the API server as the clouds reach it
+	ClusterCA    string `json:"clusterCA"` // file, PEM
+	// CAPIKubeconfig is the file that Cluster API reaches the cluster with.
+	CAPIKubeconfig string `json:"capiKubeconfig"`
+	// EmbeddedCAPI runs Cluster API's core reconcilers in this process, as the
+	// identity of CAPIKubeconfig; for demos only.
+	EmbeddedCAPI bool              `json:"embeddedCAPI"`
+	Link         string            `json:"link"`
+	Gate         string            `json:"gate"`
+	Store        string            `json:"store"`
+	StoreAddress string            `json:"storeAddress"`
+	StoreRegion  string            `json:"storeRegion"`
+	Metrics      string            `json:"metrics"`
+	Times        map[string]string `json:"times"` // see times
+}
+
+// times are the settings of time by their names in the configuration file.
+func times(c *controller.Config) map[string]*time.Duration {
+	return map[string]*time.Duration{
+		"debounce": &c.Planning.Debounce, "burstAfter": &c.Planning.BurstAfter, "boot": &c.Planning.Boot, "ready": &c.Planning.Ready,
+		"backoff": &c.Planning.Backoff, "cycle": &c.CycleEvery, "idle": &c.CycleIdle, "offers": &c.OffersEvery, "sweep": &c.SweepEvery,
+		"leader": &c.LeaseDuration, "buyDeadline": &c.Life.BuyDeadline, "joinDeadline": &c.Life.JoinDeadline,
+		"readyDeadline": &c.Life.ReadyDeadline, "lease": &c.Life.LeaseTime, "leaseEvery": &c.Life.LeaseEvery, "leaseStop": &c.Life.LeaseStop,
+		"collectDeadline": &c.Life.CollectDeadline, "wipeDeadline": &c.Life.WipeDeadline, "poll": &c.Life.Poll, "bench": &c.Life.Bench,
+		"machinePoll": &c.Infra.Poll, "machineLookAgain": &c.Infra.LookAgain, "machineWatch": &c.Infra.Watch, "machineTrouble": &c.Infra.Trouble,
+	}
+}
+
+func controllerCommand() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "controller", Short: "Run the controller: plan, buy, stage, meter, wipe, settle", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usageError{fmt.Errorf("controller: --config is missing: name the configuration file")}
+			}
+			config, err := readSettings(file, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return controller.Run(cmd.Context(), config)
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` (YAML)")
+	return c
+}
+
+func readSettings(file string, console io.Writer) (controller.Config, error) {
+	c := controller.Defaults()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return c, fmt.Errorf("configuration: %w", err)
+	}
+	var s settings
+	if err := yaml.UnmarshalStrict(data, &s); err != nil {
+		return c, fmt.Errorf("configuration %s: %w", file, err)
+	}
+	known := times(&c)
+	for name, value := range s.Times {
+		to, ok := known[name]
+		if !ok {
+			return c, fmt.Errorf("configuration %s: times: %q is no setting", file, name)
+		}
+		if *to, err = time.ParseDuration(value); err != nil || *to <= 0 {
+			return c, fmt.Errorf("configuration %s: times: %s: %q is no positive duration such as 30s", file, name, value)
+		}
+	}
+	c.Log = slog.New(slog.NewJSONHandler(console, nil))
+	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
+	c.DataDir, c.Identity, c.Link, c.Gate = s.DataDir, s.Identity, s.Link, s.Gate
+	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
+	c.Dialers = map[string]controller.Dialer{"fake": world.FakeDialer}
+	c.Version = version()
+	for _, o := range []struct{ to, value *string }{
+		{&c.ClusterName, &s.ClusterName}, {&c.Metrics, &s.Metrics}, {&c.Life.Installation, &s.Installation},
+	} {
+		if *o.value != "" {
+			*o.to = *o.value
+		}
+	}
+	return c, connect(&c, s)
+}
+
+// connect reads what the configuration only names.
+func connect(c *controller.Config, s settings) (err error) {
+	if c.REST, err = clientcmd.BuildConfigFromFlags("", s.Kubeconfig); err != nil {
+		return fmt.Errorf("kubeconfig %q: %w", s.Kubeconfig, err)
+	}
+	if c.ClusterCA, err = os.ReadFile(s.ClusterCA); err != nil {
+		return fmt.Errorf("cluster CA: %w", err)
+	}
+	if c.Kubeconfig, err = os.ReadFile(s.CAPIKubeconfig); err != nil {
+		return fmt.Errorf("kubeconfig for Cluster API: %w", err)
+	}
+	if s.EmbeddedCAPI {
+		if c.EmbeddedCAPI, err = clientcmd.BuildConfigFromFlags("", s.CAPIKubeconfig); err != nil {
+			return fmt.Errorf("kubeconfig for Cluster API: %w", err)
+		}
+	}
+	if c.Store, err = url.Parse(s.Store); err != nil {
+		return fmt.Errorf("source store: %w", err)
+	}
+	return nil
+}
