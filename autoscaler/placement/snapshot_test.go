@@ -1,0 +1,189 @@
+package placement_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"spillway.dev/spillway/autoscaler/placement"
+)
+
+func TestSnapshotRefusesUnknownNodes(t *testing.T) {
+	s := cluster(t, placement.Inventory{})
+	if err := s.AddPod(pod("x", 1), "gone"); !errors.Is(err, placement.ErrUnknownNode) {
+		t.Errorf("AddPod() = %v, want ErrUnknownNode", err)
+	}
+	if err := s.RemovePod(pod("x", 1), "gone"); !errors.Is(err, placement.ErrUnknownNode) {
+		t.Errorf("RemovePod() = %v, want ErrUnknownNode", err)
+	}
+	s.Commit() // without a fork these do nothing
+	s.Revert()
+}
+
+// world is what the snapshot should hold, kept in the plainest way.
+type world struct {
+	nodes []*corev1.Node
+	pods  []*corev1.Pod
+}
+
+func (w world) copy() world {
+	return world{nodes: append([]*corev1.Node(nil), w.nodes...), pods: append([]*corev1.Pod(nil), w.pods...)}
+}
+
+// drawPod draws a pod with one of the features that look beyond one node.
+func drawPod(t *rapid.T, number int) *corev1.Pod {
+	shapes := map[string]func(*corev1.Pod){
+		"plain":         func(*corev1.Pod) {},
+		"host port":     hostPort(8080),
+		"apart":         apart(corev1.LabelHostname),
+		"apart by zone": apart(corev1.LabelTopologyZone),
+		"spread":        spread(corev1.LabelTopologyZone),
+		"product":       selecting("product", "l40s"),
+	}
+	shape := rapid.SampledFrom([]string{"plain", "host port", "apart", "apart by zone", "spread", "product"}).Draw(t, "shape")
+	return pod(fmt.Sprintf("p%03d", number), rapid.Int64Range(0, 3).Draw(t, "gpus"), shapes[shape])
+}
+
+// After any history of changes, forks, commits and reverts the snapshot answers
+// as a cold one that was built from what should be there.
+func TestSnapshotEqualsColdRun(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var start world
+		for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
+			start.nodes = append(start.nodes, node(fmt.Sprintf("n%d", i), rapid.Int64Range(0, 4).Draw(t, "gpus"), labelled("product", rapid.SampledFrom([]string{"l40s", "h100"}).Draw(t, "product"))))
+		}
+		warm, err := placement.New(placement.Inventory{Nodes: start.nodes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stack := []world{start}
+		for step := range rapid.IntRange(1, 25).Draw(t, "steps") {
+			change(t, warm, &stack, step)
+		}
+		compare(t, warm, stack[len(stack)-1])
+	})
+}
+
+// change does one random thing to both the snapshot and the world.
+func change(t *rapid.T, warm *placement.Snapshot, stack *[]world, step int) {
+	top := &(*stack)[len(*stack)-1]
+	switch rapid.SampledFrom([]string{"fork", "commit", "revert", "fit", "fit", "remove", "node"}).Draw(t, "act") {
+	case "fork":
+		warm.Fork()
+		*stack = append(*stack, top.copy())
+	case "commit":
+		if len(*stack) > 1 {
+			warm.Commit()
+			(*stack)[len(*stack)-2] = *top
+			*stack = (*stack)[:len(*stack)-1]
+		}
+	case "revert":
+		if len(*stack) > 1 {
+			warm.Revert()
+			*stack = (*stack)[:len(*stack)-1]
+		}
+	case "fit":
+		ask := placement.Ask{Together: rapid.Bool().Draw(t, "together")}
+		for i := range rapid.IntRange(1, 3).Draw(t, "pods") {
+			ask.Pods = append(ask.Pods, drawPod(t, 10*step+i))
+		}
+		got, err := warm.Fit(ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range got.Placed {
+			bound := p.Pod.DeepCopy()
+			bound.Spec.NodeName = p.Node
+			top.pods = append(top.pods, bound)
+		}
+	case "remove":
+		if len(top.pods) > 0 {
+			at := rapid.IntRange(0, len(top.pods)-1).Draw(t, "victim")
+			if err := warm.RemovePod(top.pods[at], top.pods[at].Spec.NodeName); err != nil {
+				t.Fatal(err)
+			}
+			top.pods = append(append([]*corev1.Pod(nil), top.pods[:at]...), top.pods[at+1:]...)
+		}
+	case "node":
+		n := node(fmt.Sprintf("v%03d", step), 2, labelled("product", "l40s"))
+		if err := warm.AddNode(n); err != nil {
+			t.Fatal(err)
+		}
+		top.nodes = append(top.nodes, n)
+	}
+}
+
+func compare(t *rapid.T, warm *placement.Snapshot, want world) {
+	cold, err := placement.New(placement.Inventory{Nodes: want.nodes, Pods: want.pods})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(cold.Nodes(), warm.Nodes()); diff != "" {
+		t.Fatalf("nodes differ (-cold +warm):\n%s", diff)
+	}
+	for i := range 6 {
+		ask := placement.Ask{Pods: []*corev1.Pod{drawPod(t, 900+i)}}
+		a, errA := cold.Fit(ask)
+		b, errB := warm.Fit(ask)
+		if errA != nil || errB != nil {
+			t.Fatal(errA, errB)
+		}
+		if diff := cmp.Diff(tell(a), tell(b)); diff != "" {
+			t.Fatalf("pod %d gets different answers (-cold +warm):\n%s", i, diff)
+		}
+	}
+}
+
+func BenchmarkNew(b *testing.B) {
+	for _, size := range []int{100, 1000} {
+		inv := busy(size)
+		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
+			for b.Loop() {
+				cluster(b, inv)
+			}
+		})
+	}
+}
+
+// BenchmarkForkRevert: what is changed costs, not what is there.
+func BenchmarkForkRevert(b *testing.B) {
+	for _, size := range []int{100, 1000, 5000} {
+		s := cluster(b, busy(size))
+		p := pod("x", 1)
+		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
+			for b.Loop() {
+				s.Fork()
+				if err := s.AddPod(p, "n00042"); err != nil {
+					b.Fatal(err)
+				}
+				s.Revert()
+			}
+		})
+	}
+}
+
+// BenchmarkFitNowhere asks every node and is refused by every one: the usual
+// case of a full cluster.
+func BenchmarkFitNowhere(b *testing.B) {
+	s := cluster(b, busy(1000))
+	for b.Loop() {
+		if fit(b, s, placement.Ask{Pods: []*corev1.Pod{pod("x", 8)}}).OK() {
+			b.Fatal("it fits")
+		}
+	}
+}
+
+// busy is a cluster whose nodes have 8 GPUs each and hold one pod with 7.
+func busy(size int) placement.Inventory {
+	var inv placement.Inventory
+	for i := range size {
+		name := fmt.Sprintf("n%05d", i)
+		inv.Nodes = append(inv.Nodes, node(name, 8))
+		inv.Pods = append(inv.Pods, pod("old-"+name, 7, on(name)))
+	}
+	return inv
+}
