@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +151,7 @@ func TestArchitecture(t *testing.T) {
 	t.Run("each SDK stays in its home", func(t *testing.T) { checkHomes(t, packages) })
 	t.Run("names say something", func(t *testing.T) { checkNames(t, packages) })
 	t.Run("one package comment of three lines or more", func(t *testing.T) { checkComments(t, packages) })
+	t.Run("each dependency has a reason in the README", func(t *testing.T) { checkDependencies(t, packages) })
 }
 
 func checkImports(t *testing.T, packages tree) {
@@ -286,6 +288,68 @@ func checkComments(t *testing.T, packages tree) {
 			t.Errorf("package %s has %d package comments, exactly 1", name, comments)
 		}
 	}
+}
+
+// maxFamilies bounds the dependencies that the code imports by itself. The
+// modules of one repository, such as Kubernetes' own, count as one.
+const maxFamilies = 20
+
+func checkDependencies(t *testing.T, packages tree) {
+	t.Helper()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	required := requirements(t)
+	used := map[string]bool{}
+	for _, pkg := range packages {
+		for _, imported := range slices.Concat(pkg.Imports, pkg.TestImports, pkg.XTestImports) {
+			if foreign(imported) {
+				used[family(required, imported)] = true
+			}
+		}
+	}
+	for name := range used {
+		if !strings.Contains(string(readme), name) {
+			t.Errorf("module %s has no reason in the README's table of dependencies", name)
+		}
+	}
+	if len(used) > maxFamilies {
+		t.Errorf("%d dependencies are imported directly, at most %d", len(used), maxFamilies)
+	}
+}
+
+// requirements are the module paths in go.mod.
+func requirements(t *testing.T) (paths []string) {
+	t.Helper()
+	text, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if strings.HasPrefix(line, "\t") && len(fields) >= 2 && strings.HasPrefix(fields[1], "v") {
+			paths = append(paths, fields[0])
+		}
+	}
+	return paths
+}
+
+// family is the module that holds the package, or the name that all modules of
+// its repository begin with.
+func family(modules []string, path string) string {
+	for _, many := range []string{"k8s.io", "sigs.k8s.io/cluster-api"} {
+		if under(path, []string{many}) {
+			return many
+		}
+	}
+	best := path
+	for _, m := range modules {
+		if under(path, []string{m}) && (best == path || len(m) > len(best)) {
+			best = m
+		}
+	}
+	return best
 }
 
 func top(name string) string {
