@@ -12,7 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	spillway "spillway.dev/spillway/charts/spillway"
 )
 
 // attempt is something that somebody tries. It must end with a refusal that
@@ -28,6 +31,7 @@ type attempt struct {
 func TestGuards(t *testing.T) {
 	g := newGuarded(t)
 	g.seed(t)
+	var refusals []string
 	for _, who := range []struct {
 		name     string
 		attempts map[string]attempt
@@ -42,10 +46,11 @@ func TestGuards(t *testing.T) {
 	} {
 		t.Run(who.name, func(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(who.attempts)) {
-				t.Run(name, func(t *testing.T) { judge(t, who.attempts[name]) })
+				t.Run(name, func(t *testing.T) { refusals = append(refusals, judge(t, who.attempts[name])) })
 			}
 		})
 	}
+	t.Run("every rule of every guard has refused somebody", func(t *testing.T) { everyRuleRefused(t, refusals) })
 	t.Run("every policy compiles against its kinds", g.policiesAreTyped)
 	t.Run("a Job whose template tolerates bursts is told why it gets no pods", g.jobIsTold)
 	t.Run("the controller's approval gives a join token its certificate", g.approvalSigns)
@@ -55,14 +60,15 @@ func TestGuards(t *testing.T) {
 	t.Run("a deleted namespace takes its bursts along", g.namespaceGoes)
 }
 
-func judge(t *testing.T, a attempt) {
+// judge runs an attempt and returns the words of its refusal.
+func judge(t *testing.T, a attempt) string {
 	t.Helper()
 	err := a.try(t.Context())
 	if a.want == "" {
 		if err != nil {
 			t.Errorf("refused, should pass: %v", err)
 		}
-		return
+		return ""
 	}
 	if err == nil {
 		t.Fatal("passed, should be refused")
@@ -71,6 +77,36 @@ func judge(t *testing.T, a attempt) {
 		t.Errorf("refused with\n\t%v\nwant a refusal with %q", err, a.want)
 	}
 	t.Logf("refused: %v", err)
+	return err.Error()
+}
+
+// everyRuleRefused: a rule that no attempt meets is a rule that nobody has seen
+// work. A rule is known by its message, or by the longest of its words where
+// the message is computed.
+func everyRuleRefused(t *testing.T, refusals []string) {
+	t.Helper()
+	objects, err := spillway.Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(refusals, "\n")
+	for _, object := range objects {
+		rules, _, _ := unstructured.NestedSlice(object.Object, "spec", "validations")
+		for i, rule := range rules {
+			words, _ := rule.(map[string]any)["message"].(string)
+			if computed, ok := rule.(map[string]any)["messageExpression"].(string); ok {
+				words = ""
+				for n, literal := range strings.Split(computed, "'") {
+					if n%2 == 1 && len(literal) > len(words) {
+						words = literal
+					}
+				}
+			}
+			if !strings.Contains(all, words) {
+				t.Errorf("rule %d of %s refused nobody: %s", i, object.GetName(), words)
+			}
+		}
+	}
 }
 
 // seed makes the pods that the attempts are about.
