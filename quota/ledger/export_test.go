@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 )
 
@@ -27,4 +28,41 @@ func (l *Ledger) Pragmas(ctx context.Context) (journal string, synchronous int, 
 	}
 	err = l.write.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous)
 	return journal, synchronous, err
+}
+
+// Schema is the text of schema.sql.
+func Schema() string { return schema }
+
+// Row is what a forger may change in a row before the chain is made anew.
+type Row struct {
+	Kind, Burst, Key, Intent, Entries string
+	Epoch                             int64
+}
+
+// Forge rewrites the journal in db with the edited rows and a chain that fits,
+// as somebody could who has the file and this program.
+func Forge(ctx context.Context, db *sql.DB, edit map[int64]func(*Row)) error {
+	var all []row
+	rows, err := db.QueryContext(ctx, selectAll)
+	if err := scan(rows, err, func(r row) error { all = append(all, r); return nil }); err != nil {
+		return err
+	}
+	var h head
+	for _, r := range all {
+		if change := edit[r.seq]; change != nil {
+			e := Row{r.kind, r.burst, r.key, r.intent, r.entries, r.epoch}
+			change(&e)
+			r.kind, r.burst, r.key, r.intent, r.entries, r.epoch = e.Kind, e.Burst, e.Key, e.Intent, e.Entries, e.Epoch
+		}
+		if h.hash != nil {
+			r.prev = h.hash
+		}
+		r.hash = r.sum()
+		h.hash = r.hash
+		if _, err := db.ExecContext(ctx, "INSERT OR REPLACE INTO journal ("+columns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			r.seq, r.recorded, r.epoch, r.kind, r.burst, r.key, r.intent, r.entries, r.prev, r.hash); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,181 @@
+package ledger_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"spillway.dev/spillway/quota"
+	"spillway.dev/spillway/quota/ledger"
+)
+
+// storied is a closed ledger in which everything has happened once: rows 1
+// epoch, 2 budgets, 3 reserve, 4 permit, 5 extend, 6 settle, 7 usage,
+// 8 reserve, 9 shrink, 10 settle with overrun, 11 accept, 12 reserve.
+func storied(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	step := func(_ any, err error) { t.Helper(); f.must(err) }
+	step(f.Reserve(f.ctx(), f.epoch, burst("a", "4")))
+	f.must(f.Permit(f.ctx(), f.epoch, "a", 0))
+	step(f.Extend(f.ctx(), f.epoch, "a", "1", eur("2"), f.at("2026-10-05 14:00")))
+	step(f.Settle(f.ctx(), f.epoch, settlement("a", "2.50")))
+	f.must(f.RecordUsage(f.ctx(), f.epoch, []quota.Usage{usage(1, "2026-10-05 08:00", "2026-10-05 09:00"), usage(2, "2026-10-05 09:00", "2026-10-05 09:30")}))
+	step(f.Reserve(f.ctx(), f.epoch, burst("b", "7.50")))
+	step(f.Shrink(f.ctx(), f.epoch, "b", eur("1"), "sold out"))
+	step(f.Settle(f.ctx(), f.epoch, settlement("b", "1.25")))
+	f.must(f.AcceptOverrun(f.ctx(), f.epoch, "EUR", "person-1", "checked"))
+	step(f.Reserve(f.ctx(), f.epoch, burst("c", "5")))
+	if r := f.verified(); r.Rows != 12 || r.Findings == nil {
+		t.Fatalf("the story has %d rows", r.Rows)
+	}
+	f.must(f.Close())
+	return f
+}
+
+// forge opens the file past all guards.
+func (f *fixture) forge(statements ...string) {
+	f.t.Helper()
+	db, err := sql.Open("sqlite", f.path)
+	f.must(err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	for _, s := range slices.Concat([]string{
+		"PRAGMA synchronous=OFF", "BEGIN", "DROP TRIGGER journal_no_update", "DROP TRIGGER journal_no_delete", "DROP TRIGGER journal_next",
+	}, statements, guards(), []string{"COMMIT"}) {
+		if _, err := db.Exec(s); err != nil {
+			f.t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// guards puts the triggers back as they were, word for word.
+func guards() []string {
+	var all []string
+	for _, part := range strings.Split(ledger.Schema(), "CREATE TRIGGER ")[1:] {
+		body, _, _ := strings.Cut(part, "END;")
+		all = append(all, "CREATE TRIGGER "+body+"END;")
+	}
+	return all
+}
+
+func (f *fixture) findings() ledger.Report {
+	f.t.Helper()
+	l, err := ledger.Open(f.ctx(), f.path, ledger.Options{ReadOnly: true})
+	f.must(err)
+	defer l.Close()
+	r, err := l.Verify(f.ctx())
+	f.must(err)
+	return r
+}
+
+func names(r ledger.Report, seq int64) bool {
+	return slices.ContainsFunc(r.Findings, func(f ledger.Finding) bool { return f.Seq == seq })
+}
+
+// Whatever field of whatever row is changed by whatever little, Verify names
+// the row, and the ledger books nothing more on it.
+func TestVerifyNamesEveryChangedField(t *testing.T) {
+	base := storied(t)
+	for _, column := range []string{"recorded", "epoch", "kind", "burst", "key", "intent", "entries", "prev", "hash"} {
+		for seq := int64(1); seq <= 12; seq++ {
+			t.Run(fmt.Sprintf("%s of row %d", column, seq), func(t *testing.T) {
+				f := base.copy(t)
+				change := column + " || 'x'"
+				switch column {
+				case "recorded", "epoch":
+					change = column + " + 1"
+				case "prev", "hash":
+					change = "CAST(substr(" + column + ", 1, 31) || iif(substr(" + column + ", 32) = x'00', x'01', x'00') AS BLOB)"
+				case "intent", "entries": // change one character in the middle
+					change = "substr(" + column + ", 1, length(" + column + ") / 2) || '~' || substr(" + column + ", length(" + column + ") / 2 + 2)"
+				}
+				f.forge(fmt.Sprintf("UPDATE journal SET %s = %s WHERE seq = %d", column, change, seq))
+				r := f.findings()
+				if r.OK || !names(r, seq) && !(column == "hash" && names(r, seq+1)) {
+					t.Fatalf("row %d is not named:\n%s", seq, r)
+				}
+				if column == "entries" {
+					f.refusesToBook()
+				}
+			})
+		}
+	}
+}
+
+func (f *fixture) copy(t *testing.T) *fixture {
+	t.Helper()
+	c := *f
+	c.t, c.path = t, t.TempDir()+"/ledger.db"
+	data, err := os.ReadFile(f.path)
+	c.must(err)
+	c.must(os.WriteFile(c.path, data, 0o600))
+	return &c
+}
+
+func (f *fixture) refusesToBook() {
+	f.t.Helper()
+	l := f.open()
+	defer l.Close()
+	if _, err := l.BeginEpoch(f.ctx(), "controller-1"); err == nil || !strings.Contains(err.Error(), "verify the ledger and restore it from a backup") {
+		f.t.Errorf("it books on: %v", err)
+	}
+}
+
+func TestVerifyNamesRowsThatAreGoneSwappedOrDoubled(t *testing.T) {
+	base := storied(t)
+	tests := map[string]struct {
+		forge []string
+		seq   int64
+		what  string
+	}{
+		"a row is dropped":     {[]string{"DELETE FROM journal WHERE seq = 5"}, 6, "row 5 before it is missing"},
+		"rows are dropped":     {[]string{"DELETE FROM journal WHERE seq IN (4, 5)"}, 6, "rows 4 to 5 before it are missing"},
+		"a gap is closed":      {[]string{"DELETE FROM journal WHERE seq = 11", "UPDATE journal SET seq = 11 WHERE seq = 12"}, 11, "does not continue the chain"},
+		"rows are swapped":     {[]string{"UPDATE journal SET seq = 99 WHERE seq = 4", "UPDATE journal SET seq = 4 WHERE seq = 5", "UPDATE journal SET seq = 5 WHERE seq = 99"}, 4, "does not continue the chain"},
+		"a row is doubled":     {[]string{"DROP INDEX journal_once", "INSERT INTO journal SELECT 13, recorded, epoch, kind, burst, key, intent, entries, prev, hash FROM journal WHERE seq = 12"}, 13, "does not match its hash"},
+		"a guard is missing":   {[]string{"DROP INDEX journal_once"}, 0, "the guard journal_once is missing"},
+		"a foreign trigger":    {[]string{"CREATE TRIGGER evil AFTER INSERT ON journal BEGIN DELETE FROM usage_seen; END"}, 0, "evil is not part of a ledger"},
+		"usage is forgotten":   {[]string{"DELETE FROM usage_seen WHERE n = 2"}, 0, "usage_seen holds 1 records, the journal holds 2"},
+		"usage is known early": {[]string{"INSERT INTO usage_seen SELECT stream, 3, 0 FROM usage_seen WHERE n = 2"}, 0, "usage_seen holds record 3"},
+		"a total is changed":   {[]string{"UPDATE usage_total SET share_seconds = share_seconds + 1 WHERE share_seconds = 3600 * 840"}, 0, "usage_total says 3024001 share-seconds"},
+		"a total is gone":      {[]string{"DELETE FROM usage_total"}, 0, "usage_total lacks"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := base.copy(t)
+			f.forge(tt.forge...)
+			r := f.findings()
+			if r.OK || !slices.ContainsFunc(r.Findings, func(f ledger.Finding) bool { return f.Seq == tt.seq && strings.Contains(f.What, tt.what) }) {
+				t.Errorf("want row %d: %s; got\n%s", tt.seq, tt.what, r)
+			}
+		})
+	}
+}
+
+func TestTheGuardsForbidWhatTheyShould(t *testing.T) {
+	f := storied(t)
+	db, err := sql.Open("sqlite", f.path)
+	f.must(err)
+	defer db.Close()
+	for statement, want := range map[string]string{
+		"UPDATE journal SET entries = '' WHERE seq = 3": "append-only",
+		"DELETE FROM journal WHERE seq = 12":            "append-only",
+		"INSERT INTO journal SELECT 14, recorded, epoch, kind, '', key, intent, entries, prev, hash FROM journal WHERE seq = 12":            "no gaps",
+		"INSERT INTO journal SELECT 13, recorded, epoch, kind, burst, key, intent, entries, prev, hash FROM journal WHERE seq = 12":         "UNIQUE",
+		"INSERT OR REPLACE INTO journal SELECT 12, recorded, epoch, kind, '', key, intent, entries, prev, hash FROM journal WHERE seq = 12": "no gaps",
+	} {
+		t.Run(statement, func(t *testing.T) {
+			if _, err := db.ExecContext(context.Background(), statement); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error is %v, want %q", err, want)
+			}
+		})
+	}
+	if r := f.findings(); !r.OK {
+		t.Error(r)
+	}
+}
