@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -86,7 +87,7 @@ func checkContent(csr *certificatesv1.CertificateSigningRequest, node string) er
 		return fmt.Errorf("usages %v: want digital signature and client auth, nothing else", csr.Spec.Usages)
 	}
 	block, rest := pem.Decode(csr.Spec.Request)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(block.Headers) > 0 || len(strings.TrimSpace(string(rest))) > 0 {
+	if block == nil || !bytes.HasPrefix(csr.Spec.Request, []byte("-----BEGIN ")) || block.Type != "CERTIFICATE REQUEST" || len(block.Headers) > 0 || len(strings.TrimSpace(string(rest))) > 0 {
 		return errors.New("body is not one PEM block of type CERTIFICATE REQUEST")
 	}
 	req, err := x509.ParseCertificateRequest(block.Bytes)

@@ -1,6 +1,7 @@
 package infra_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -390,5 +391,29 @@ func TestStampFollowsTheSpec(t *testing.T) {
 	}
 	if got := b.get().Status.ExpiresAt.Time; !got.Equal(later) {
 		t.Errorf("recorded stamp %s, want %s", got, later)
+	}
+}
+
+// careless is a driver that lists every machine of the account.
+type careless struct {
+	providers.Driver
+	foreign []providers.Machine
+}
+
+func (c careless) List(ctx context.Context) ([]providers.Machine, error) {
+	mine, err := c.Driver.List(ctx)
+	return append(mine, c.foreign...), err
+}
+
+// A machine of another installation is neither adopted nor deleted, even when
+// a driver shows it and its token is ours.
+func TestForeignMachineIsNobodysDuplicate(t *testing.T) {
+	b := newBench(t)
+	foreign := b.cloud.Plant(providers.Machine{Token: token, Installation: "other", Created: b.clock.Now().Add(-time.Hour)})
+	b.driver = careless{b.driver, []providers.Machine{foreign}}
+	b.run(30 * time.Second)
+	b.wantMade(2, 2)
+	if got := b.get().Status.InstanceID; got == foreign.ID || got == "" {
+		t.Errorf("instance %q, the foreign one is %q", got, foreign.ID)
 	}
 }
