@@ -79,10 +79,10 @@ func (f *Front) revalidate(w http.ResponseWriter, r *http.Request, t s3wire.Targ
 	case http.StatusPartialContent:
 		f.shelf.drop(e, true)
 		f.answer(w, resp, nil)
-	case http.StatusNotFound, http.StatusGone:
-		f.shelf.drop(e, true) // cases: C4 fluid#4179, Alluxio#9865
-		f.answer(w, resp, nil)
-	default: // a refusal is the store's answer, not ours
+	default:
+		// A refusal or a 404 is the store's answer. The entry stays: each
+		// use of it is authorised anew, and a stranger must not be able to
+		// empty the cache. cases: C4 fluid#4179, Alluxio#9865
 		f.answer(w, resp, nil)
 	}
 }

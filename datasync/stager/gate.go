@@ -220,13 +220,16 @@ func (a allowance) checkDeletes(r *http.Request, t s3wire.Target) error {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	var list struct {
-		Object []struct{ Key string }
+		Object []struct{ Key []string }
 	}
 	if err := xml.Unmarshal(body, &list); err != nil || len(list.Object) == 0 {
 		return errors.New("the list of keys to delete can't be read")
 	}
 	for _, o := range list.Object {
-		if err := a.allow(http.MethodDelete, s3wire.Target{Bucket: t.Bucket, Key: o.Key}); err != nil {
+		if len(o.Key) != 1 {
+			return errors.New("the list of keys to delete can be read in two ways")
+		}
+		if err := a.allow(http.MethodDelete, s3wire.Target{Bucket: t.Bucket, Key: o.Key[0]}); err != nil {
 			return err
 		}
 	}

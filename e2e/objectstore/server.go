@@ -81,7 +81,7 @@ func openBackend(cfg Config) (backend.Backend, error) {
 			return nil, err
 		}
 	}
-	var opts posix.PosixOpts
+	opts := posix.PosixOpts{CopyObjectThreshold: 5 << 30}
 	if cfg.Versions {
 		opts.VersioningDir = versions
 	}
