@@ -53,14 +53,16 @@ func (f Refusal) String() string {
 	return f.Offer + ": " + f.Reason.String()
 }
 
-// summary is what is bought, why, and what it can cost.
+// summary is what is bought, why, and what it can cost. It holds no time that
+// moves with the clock: an observed purchase reads the same in every cycle.
 func (b Burst) summary(misfit string) string {
-	text := fmt.Sprintf("%d x %s at %s in %s for %s, %s in all, at most %s, until %s at the latest; on-prem: %s",
-		b.Machines, b.Offer.InstanceType, b.Offer.Provider, b.Offer.Region, count(len(b.Pods), "pod"), b.Hourly, b.Ceiling, clock(b.Until), misfit)
+	text := fmt.Sprintf("%d x %s at %s in %s for %s: %s in all, %s expected, at most %s within %s; on-prem: %s",
+		b.Machines, b.Offer.InstanceType, b.Offer.Provider, b.Offer.Region, count(len(b.Pods), "pod"),
+		b.Hourly, b.Expected, b.Ceiling, short(b.Until.Sub(b.From)), misfit)
 	if b.LocalAt.IsZero() {
-		return text + "; when on-prem will be free is not known"
+		return text + "; nobody knows when on-prem will be free"
 	}
-	return text + fmt.Sprintf("; saves %s of waiting, on-prem is free at %s", short(b.Saved()), clock(b.LocalAt))
+	return text + fmt.Sprintf("; on-prem is expected free at %s, a burst is ready in %s", clock(b.LocalAt), short(b.ReadyAt.Sub(b.From)))
 }
 
 // Saved is the waiting that the burst saves: from its ready GPUs to the time at

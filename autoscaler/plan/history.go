@@ -234,6 +234,6 @@ func reservationOf(b *v1alpha1.Burst) (quota.Reservation, error) {
 	return quota.Reservation{
 		Burst: string(b.UID), Tenant: b.Spec.TenantID, Project: b.Spec.Project, Provider: b.Spec.Offer.Provider,
 		Namespace: b.Namespace, Owner: string(b.Spec.Gang.UID), Budgets: b.Spec.Budgets, Amount: ceiling,
-		From: b.CreationTimestamp.Time, Until: b.Spec.Deadline.Time, Mode: b.Spec.Mode,
+		From: b.CreationTimestamp.Time, Until: b.Spec.Until.Time, Mode: b.Spec.Mode,
 	}, nil
 }

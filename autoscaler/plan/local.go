@@ -95,7 +95,7 @@ func (r *run) localSoon(w *work) (Decision, bool) {
 		}
 	}
 	return w.until(freed, Wait, Reason{
-		Code: WaitingLocalETA, Message: fmt.Sprintf("running work on-prem ends by %s, before a burst would be ready at %s", clock(freed), clock(r.Now.Add(ready))),
+		Code: WaitingLocalETA, Message: fmt.Sprintf("running work on-prem ends by %s and leaves room; a burst would need %s to be ready", clock(freed), short(ready)),
 		Remedy: "wait",
 	}), true
 }

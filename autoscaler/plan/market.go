@@ -87,8 +87,10 @@ type candidate struct {
 	expected money.Amount
 }
 
-// bounded finds the bound on the run time: the owner's deadline, else the
-// tenant's. Without one the cost has no bound.
+// bounded finds the bound on the run time: what the owner states, else the
+// tenant, else what is left until the owner's deadline. Without one the cost
+// has no bound. A stated time counts in full, also when the owner's deadline
+// will cut it short, so that the ceiling is the same in every cycle.
 func (r *run) bounded(w *work) (Decision, bool) {
 	w.maxRun = w.MaxRun
 	for _, p := range w.pods {
@@ -100,7 +102,7 @@ func (r *run) bounded(w *work) (Decision, bool) {
 		w.maxRun = own.Duration
 	}
 	left := w.EndsBy.Sub(r.Now)
-	if !w.EndsBy.IsZero() && (w.maxRun == 0 || left < w.maxRun) {
+	if !w.EndsBy.IsZero() && w.maxRun == 0 {
 		w.maxRun = left
 	}
 	switch {
@@ -201,7 +203,7 @@ func (r *run) marketOn(w *work, s sale) []Refusal {
 	var out []Refusal
 	if s.offer.SoldOut {
 		out = append(out, s.refuse(Reason{
-			Code: Capacity, Message: "sold out" + seen(s.offer.Seen), Remedy: "the next offer is taken, or wait",
+			Code: Capacity, Message: "sold out", Remedy: "the next offer is taken, or wait",
 		}))
 	}
 	if s.provider != nil {
@@ -225,13 +227,6 @@ func (r *run) marketOn(w *work, s sale) []Refusal {
 		}
 	}
 	return out
-}
-
-func seen(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return ", seen " + clock(at)
 }
 
 // limits refuses what would exceed the provider's limits or the tenant's hard
