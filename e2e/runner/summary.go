@@ -145,7 +145,20 @@ func (s *summary) covers(name string) string {
 			_, doc, _ = strings.Cut(rest, " ")
 		}
 	}
-	return strings.TrimSuffix(doc, ".")
+	return clause(strings.TrimSuffix(doc, "."))
+}
+
+// clause is a sentence cut where a breath is taken, to fit a line of the table.
+func clause(sentence string) string {
+	const width = 100
+	if len(sentence) <= width {
+		return sentence
+	}
+	if cut := strings.LastIndexAny(sentence[:width], ",:;"); cut > width/3 {
+		return sentence[:cut]
+	}
+	cut := strings.LastIndex(sentence[:width], " ")
+	return sentence[:cut+1] + "..."
 }
 
 // short is the package path inside the module.

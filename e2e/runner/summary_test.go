@@ -56,3 +56,17 @@ func TestSummary(t *testing.T) {
 		}
 	})
 }
+
+func TestClause(t *testing.T) {
+	for name, tt := range map[string]struct{ sentence, want string }{
+		"a short one stays":          {"counts money", "counts money"},
+		"a long one ends at a comma": {strings.Repeat("word ", 12) + "end, " + strings.Repeat("more ", 12), strings.Repeat("word ", 12) + "end"},
+		"one without a breath":       {strings.Repeat("word ", 30), strings.Repeat("word ", 19) + "word " + "..."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := clause(tt.sentence); got != tt.want {
+				t.Errorf("clause() = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
