@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,7 +17,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
-	"spillway.dev/spillway/e2e/world"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // settle fills the store, brings the tenants in and starts the controller.
 func (s *story) settle(ctx context.Context) error {
-	for _, bucket := range []string{dataBucket, resultsBucket} {
+	for _, bucket := range []string{DataBucket, ResultsBucket} {
 		if err := s.world.MakeBucket(ctx, bucket); err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (s *story) settle(ctx context.Context) error {
 		return err
 	}
 	const expected = 64 << 20
-	total, err := fill(ctx, c, dataBucket, s.bar("training set to the store at home", expected))
+	total, err := fill(ctx, c, DataBucket, s.bar("training set to the store at home", expected))
 	if err != nil {
 		return err
 	}
@@ -45,9 +45,9 @@ func (s *story) settle(ctx context.Context) error {
 		return err
 	}
 	vision := s.world.Tenant(visionNS, "t-7f31", v1alpha1.ModeOn, "12.00 EUR",
-		s.world.Source(dataBucket, false), s.world.Source(resultsBucket, true))
+		s.world.Source(DataBucket, false), s.world.Source(ResultsBucket, true))
 	fresh := s.world.Tenant(newNS, "t-9c02", v1alpha1.ModeObserve, "100.00 EUR",
-		s.world.Source(dataBucket, false), s.world.Source(resultsBucket, true))
+		s.world.Source(DataBucket, false), s.world.Source(ResultsBucket, true))
 	for _, t := range []*v1alpha1.BurstTenant{vision, fresh} {
 		if err := s.world.Move(ctx, t); err != nil {
 			return err
@@ -153,25 +153,25 @@ func (s *story) until(ctx context.Context, patience time.Duration, what string, 
 }
 
 // shapes of the Jobs; a and b differ in their name only.
-func (s *story) shape(namespace, name string, gpus int, deadline int64) shape {
-	return shape{
-		namespace: namespace, name: name, gpus: gpus, deadlineSeconds: deadline, endpoint: "http://" + s.world.StoreAddress(),
-		epochs: 6, passes: 24,
+func (s *story) shape(namespace, name string, gpus int, deadline int64) Shape {
+	return Shape{
+		Namespace: namespace, Name: name, GPUs: gpus, DeadlineSeconds: deadline, Endpoint: "http://" + s.world.StoreAddress(),
+		Epochs: 6, Passes: 24,
 	}
 }
 
-func (s *story) submit(ctx context.Context, sh shape) error {
-	if err := s.world.Client.Create(ctx, trainJob(sh)); err != nil {
-		return fmt.Errorf("submit Job %s: %w", sh.name, err)
+func (s *story) submit(ctx context.Context, sh Shape) error {
+	if err := s.world.Client.Create(ctx, TrainJob(sh)); err != nil {
+		return fmt.Errorf("submit Job %s: %w", sh.Name, err)
 	}
-	s.factf("Job %s/%s submitted: %d GPUs, %d s at most", sh.namespace, sh.name, sh.gpus, sh.deadlineSeconds)
+	s.factf("Job %s/%s submitted: %d GPUs, %d s at most", sh.Namespace, sh.Name, sh.GPUs, sh.DeadlineSeconds)
 	return nil
 }
 
 // jobAtHome fills the second node and runs a on the first.
 func (s *story) jobAtHome(ctx context.Context) error {
 	resident := s.shape(visionNS, "resident", 2, 3600)
-	resident.command = []string{"sleep", "3600"}
+	resident.Command = []string{"sleep", "3600"}
 	if err := errors.Join(s.submit(ctx, resident), s.submit(ctx, s.shape(visionNS, "a", 2, 600))); err != nil {
 		return err
 	}
@@ -252,6 +252,12 @@ func (s *story) follow(ctx context.Context, told map[string]bool) (bool, error) 
 				}
 			}
 		}
+		if conditionTrue(b, v1alpha1.PodsAdmitted) && !conditionTrue(b, v1alpha1.WorkDone) && s.working(ctx) && !told["searched"] {
+			told["searched"] = true
+			if err := s.searchCloud(); err != nil {
+				return false, err
+			}
+		}
 		if done := conditionTrue(b, v1alpha1.Complete); done {
 			s.summary.burst = b.DeepCopy()
 			over = true
@@ -262,6 +268,25 @@ func (s *story) follow(ctx context.Context, told map[string]bool) (bool, error) 
 	return over, nil
 }
 
+// working reports whether job b has read its inputs once: then everything is
+// outside that ever will be.
+func (s *story) working(ctx context.Context) bool {
+	pods := &corev1.PodList{}
+	if err := s.world.Client.List(ctx, pods, client.InNamespace(visionNS), client.MatchingLabels{"batch.kubernetes.io/job-name": "b"}); err != nil {
+		return false
+	}
+	for _, p := range pods.Items {
+		if p.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		logs, err := s.world.Kube.CoreV1().Pods(visionNS).GetLogs(p.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err == nil && strings.Contains(string(logs), "epoch 1:") {
+			return true
+		}
+	}
+	return false
+}
+
 func conditionTrue(b *v1alpha1.Burst, kind string) bool {
 	for _, c := range b.Status.Conditions {
 		if c.Type == kind {
@@ -270,5 +295,3 @@ func conditionTrue(b *v1alpha1.Burst, kind string) bool {
 	}
 	return false
 }
-
-var _ = world.Installation

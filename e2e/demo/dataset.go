@@ -45,9 +45,9 @@ func seed(n uint64) (s [seedBytes]byte) {
 // objectName is the key of one object of the training set.
 func objectName(i int) string { return fmt.Sprintf("train/shard-%04d.bin", i) }
 
-// makeObject makes one object, the same on every run: a canary, then records
+// Shard makes one object, the same on every run: a canary, then records
 // whose labels follow a hidden plane with some noise. Sizes differ by far.
-func makeObject(i int) []byte {
+func Shard(i int) []byte {
 	r := rand.New(rand.NewChaCha8(seed(uint64(i))))
 	share := 0.1 + 1.8*rand.New(rand.NewChaCha8(seed(uint64(i)+5000))).Float64()
 	n := max(1, int(share*float64(recordsAll)/objects))
@@ -84,7 +84,7 @@ func fill(ctx context.Context, c *minio.Client, bucket string, progress func(don
 	sizes := make(chan int64, objects)
 	for i := range objects {
 		group.Go(func() error {
-			data := makeObject(i)
+			data := Shard(i)
 			_, err := c.PutObject(ctx, bucket, objectName(i), bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{ContentType: "application/octet-stream"})
 			if err != nil {
 				return fmt.Errorf("upload %s: %w", objectName(i), err)
