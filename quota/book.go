@@ -70,8 +70,10 @@ func (b *Book) Clone() Book {
 // It is the ledger's own check, so what it says holds until somebody else books.
 // A plan has no burst UID yet: leave r.Burst empty and b invents one.
 func (b *Book) Try(r Reservation) error {
-	if r.Burst == "" {
-		r.Burst = fmt.Sprintf("plan-%d", len(b.Open)+1)
+	for n := len(b.Open) + 1; r.Burst == ""; n++ {
+		if id := fmt.Sprintf("plan-%d", n); b.Open[id].State == "" {
+			r.Burst = id
+		}
 	}
 	ev, err := b.Reserve(r)
 	if err != nil {

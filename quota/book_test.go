@@ -51,7 +51,8 @@ func (w *world) apply(ev quota.Event, err error) *world {
 }
 
 func (w *world) reserve(r quota.Reservation) *world { w.t.Helper(); return w.apply(w.book.Reserve(r)) }
-func (w *world) settle(s quota.Settlement) *world   { w.t.Helper(); return w.apply(w.book.Settle(s)) }
+
+func (w *world) settle(s quota.Settlement) *world { w.t.Helper(); return w.apply(w.book.Settle(s)) }
 
 func (w *world) accepted() *world {
 	w.t.Helper()
@@ -273,6 +274,12 @@ func TestTimeOutsideTheReservedWindowsPostsToTheNearest(t *testing.T) {
 		reserve(burst("a", "9")).accepted().
 		settle(quota.Settlement{Burst: "a", Actual: eur("9"), MachineStart: at("2026-10-31 08:00"), MachineEnd: at("2026-11-02 08:00")}).accepted().
 		holds("team", "2026-10", "9", "0")
+	r := burst("b", "9")
+	r.From, r.Until = at("2026-10-31 22:00"), at("2026-11-01 01:00")
+	given(t, hard("team", quota.ScopeTenant, "vision", "10")).
+		reserve(r).accepted(). // one hour before October, 745 h of it, 720 h of November, 24 h of December
+		settle(quota.Settlement{Burst: "b", Actual: eur("1.49"), MachineStart: at("2026-09-30 21:00"), MachineEnd: at("2026-12-01 23:00")}).accepted().
+		holds("team", "2026-10", "0.746", "0").holds("team", "2026-11", "0.744", "0")
 }
 
 func TestExtendAsksTheWindowsThatItTouches(t *testing.T) {
@@ -374,6 +381,8 @@ func TestTryOnAWorkingCopy(t *testing.T) {
 	}
 	w.err = plan.Try(burst("", "2"))
 	w.short("team", "2")
+	w.err = plan.Try(burst("plan-2", "0"))
+	w.refused(quota.ErrInvalid)
 	if after, err := json.Marshal(w.book); err != nil || string(after) != string(before) {
 		t.Errorf("the original changed from\n%s to\n%s, %v", before, after, err)
 	}

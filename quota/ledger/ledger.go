@@ -35,7 +35,7 @@ import (
 	"spillway.dev/spillway/quota"
 )
 
-// ErrReadOnly: the ledger was opened for reading and can't book.
+// ErrReadOnly says that the ledger was opened for reading and can't book.
 var ErrReadOnly = errors.New("ledger is open for reading only")
 
 // Options for [Open].

@@ -192,12 +192,10 @@ func checkVersion(version string) error {
 // else is an error.
 func identify(ctx context.Context, q querier) (bool, error) {
 	var application, version, objects int64
-	for query, target := range map[string]*int64{
-		"PRAGMA application_id": &application, "PRAGMA user_version": &version, "SELECT count(*) FROM sqlite_schema": &objects,
-	} {
-		if err := q.QueryRowContext(ctx, query).Scan(target); err != nil {
-			return false, err
-		}
+	err := q.QueryRowContext(ctx, `SELECT (SELECT application_id FROM pragma_application_id),
+(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema)`).Scan(&application, &version, &objects)
+	if err != nil {
+		return false, err
 	}
 	switch {
 	case application == 0 && objects == 0:
@@ -266,6 +264,8 @@ func explain(path string, err error) error {
 		return say("the disk is full", "free some space and try again")
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return say(fmt.Sprintf("another process has held the write lock for %v", busyTimeout), "find the process that has the file open and try again")
+	case sqlite3.SQLITE_CONSTRAINT:
+		return say("the journal was changed by something that is not a ledger", "verify it, then try again")
 	case sqlite3.SQLITE_IOERR:
 		return say("the disk reports an error", "check the disk and its free space, then verify the ledger")
 	}

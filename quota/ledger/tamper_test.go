@@ -179,3 +179,21 @@ func TestTheGuardsForbidWhatTheyShould(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+// A row that vanishes under a running ledger (a backup copied over the file)
+// leads to no answer, not to a second row of the same number.
+func TestRowsThatVanishUnderARunningLedger(t *testing.T) {
+	f := newFixture(t)
+	for _, uid := range []string{"a", "b"} {
+		_, err := f.Reserve(f.ctx(), f.epoch, burst(uid, "4"))
+		f.must(err)
+	}
+	f.forge("DELETE FROM journal WHERE seq = 4")
+	_, err := f.Reserve(f.ctx(), f.epoch, burst("c", "1"))
+	if err == nil || !strings.Contains(err.Error(), "the journal was changed by something that is not a ledger; nothing was booked: verify it") {
+		t.Errorf("error is %v", err)
+	}
+	_, err = f.Reserve(f.ctx(), f.epoch, burst("c", "6")) // b's money is free again
+	f.must(err)
+	f.verified()
+}

@@ -16,6 +16,9 @@ import (
 	"spillway.dev/spillway/quota"
 )
 
+// maxRefused is how many bad records of a batch are told one by one.
+const maxRefused = 5
+
 // maxBatch is how many usage records one journal row holds at most.
 const maxBatch = 1000
 
@@ -165,7 +168,8 @@ func addTotals(totals map[totalKey]int64, u quota.Usage) {
 // RecordUsage books usage once per (Node, Boot, Journal, Seq), whatever is sent
 // again and in whatever order. Records that are invalid, or that differ from
 // what the same key said before, are not booked and are the returned error
-// (quota.ErrInvalid, quota.ErrConflict); the others of the batch are booked.
+// (quota.ErrInvalid, quota.ErrConflict); the others of the batch are booked, and
+// sending the batch again would change nothing: acknowledge it and tell somebody.
 func (l *Ledger) RecordUsage(ctx context.Context, epoch int64, records []quota.Usage) error {
 	var refused []error
 	err := l.asLeader(ctx, epoch, func(t *txn) error {
@@ -195,6 +199,9 @@ func (l *Ledger) RecordUsage(ctx context.Context, epoch int64, records []quota.U
 	})
 	if err != nil {
 		return err
+	}
+	if n := len(refused); n > maxRefused {
+		refused = append(refused[:maxRefused], fmt.Errorf("and %d more", n-maxRefused))
 	}
 	return errors.Join(refused...)
 }
