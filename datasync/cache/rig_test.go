@@ -235,7 +235,7 @@ func (g *rig) stage(t testing.TB, keys ...string) datasync.Manifest {
 			t.Fatal(err)
 		}
 		o.Staged, o.StagedSize = datasync.StagedName(g.key, o), seal.Size(o.Size)
-		if err := st.Put(t.Context(), "staging", o.Staged, box, o.StagedSize, ""); err != nil {
+		if err := st.Put(t.Context(), "staging", o.Staged, box, o.StagedSize); err != nil {
 			t.Fatal(err)
 		}
 		_ = body.Close()

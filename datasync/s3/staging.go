@@ -13,9 +13,6 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// noteKey is the user metadata that carries a sealed note about an object.
-const noteKey = "Note"
-
 // Staging keeps the staging buckets of a store. It is safe for concurrent
 // use.
 type Staging struct{ core *minio.Core }
@@ -24,7 +21,6 @@ type Staging struct{ core *minio.Core }
 type Stored struct {
 	Name string
 	Size int64
-	Note string // as given to Put; empty in listings
 }
 
 // NewStaging returns a client of the store; it does not connect yet.
@@ -54,11 +50,10 @@ func (s *Staging) Ensure(ctx context.Context, bucket string) error {
 
 // Put stores exactly size bytes of r under name. A reader that fails or ends
 // early leaves no object.
-func (s *Staging) Put(ctx context.Context, bucket, name string, r io.Reader, size int64, note string) error {
+func (s *Staging) Put(ctx context.Context, bucket, name string, r io.Reader, size int64) error {
 	info, err := s.core.Client.PutObject(ctx, bucket, name, r, size, minio.PutObjectOptions{
-		ContentType:  "application/octet-stream",
-		UserMetadata: map[string]string{noteKey: note},
-		NumThreads:   1,
+		ContentType: "application/octet-stream",
+		NumThreads:  1,
 	})
 	if err != nil {
 		return classify(err, "stage %s/%s", bucket, name)
@@ -75,7 +70,7 @@ func (s *Staging) Stat(ctx context.Context, bucket, name string) (Stored, error)
 	if err != nil {
 		return Stored{}, classify(err, "look at %s/%s", bucket, name)
 	}
-	return Stored{Name: name, Size: info.Size, Note: info.UserMetadata[noteKey]}, nil
+	return Stored{Name: name, Size: info.Size}, nil
 }
 
 // Get reads one object.

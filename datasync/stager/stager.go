@@ -29,8 +29,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	"spillway.dev/spillway/datasync"
@@ -132,51 +135,57 @@ func BucketName(burst string) string {
 	return "spw-" + hex.EncodeToString(sum[:16])
 }
 
-// CollectJob names what must be home.
-type CollectJob struct {
-	Burst   string
-	Source  s3.Endpoint
-	Outputs []datasync.Ref    // where results belong; listed for the count, may be empty
-	Uploads []datasync.Upload // as the nodes reported them
-}
-
-// Collected is what was verified at home.
-type Collected struct {
-	Objects int      `json:"objects"`
-	Bytes   int64    `json:"bytes"`
-	Results []Result `json:"results"` // by bucket and key
-}
-
-// Result is one verified upload.
-type Result struct {
-	Bucket string `json:"bucket"`
-	Key    string `json:"key"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"` // of the bytes at home
-	ETag   string `json:"etag"`
-}
-
 // IncompleteError names the uploads that are not home, each with the reason.
 type IncompleteError struct {
 	Burst   string
 	Missing []string
 }
 
-// WipeJob names the staging to wipe.
-type WipeJob struct {
-	Burst   string
-	Staging s3.Endpoint
+// Stager stages, collects and wipes for any number of bursts. It is safe for
+// concurrent use.
+type Stager struct {
+	cfg  Config
+	ctx  context.Context // of all background jobs
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex
+	runs map[string]*run // by burst
 }
 
-// Wiped is what a wipe removed, for the certificate. It is returned only when
-// the store confirmed that nothing is left.
-type Wiped struct {
-	Bucket          string    `json:"bucket"`
-	ObjectsDeleted  int       `json:"objectsDeleted"`
-	VersionsDeleted int       `json:"versionsDeleted"`
-	MarkersDeleted  int       `json:"markersDeleted"`
-	UploadsAborted  int       `json:"uploadsAborted"`
-	Passes          int       `json:"passes"` // the last two found nothing
-	FinalListSHA256 string    `json:"finalListSha256"`
-	BucketDeletedAt time.Time `json:"deletedBucketAt"`
+// New returns a Stager; [Stager.Close] ends its background jobs.
+func New(cfg Config) *Stager {
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = 8
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Stager{cfg: cfg, ctx: ctx, stop: stop, runs: map[string]*run{}}
+}
+
+// Close stops all background jobs and waits for them. What they moved stays.
+func (s *Stager) Close() error {
+	s.stop()
+	s.wg.Wait()
+	return nil
+}
+
+// Error names the input, the tenant and what the tenant may read.
+func (e *RefusedError) Error() string {
+	var may []string
+	for _, s := range e.Sources {
+		may = append(may, s.String())
+	}
+	if len(may) == 0 {
+		may = []string{"none"}
+	}
+	return fmt.Sprintf("input %s is not within the sources of tenant %s (%s): name an input of the tenant, or add the source to the BurstTenant",
+		e.Input, e.Tenant, strings.Join(may, ", "))
+}
+
+// Error names what is missing.
+func (e *IncompleteError) Error() string {
+	return fmt.Sprintf("burst %s: %d uploads are not home: %s", e.Burst, len(e.Missing), strings.Join(e.Missing, "; "))
 }
