@@ -307,3 +307,5 @@ func refused(t *testing.T, p plan.Plan, provider string) []plan.Code {
 	}
 	return codes
 }
+
+type condition = metav1.Condition
