@@ -139,7 +139,7 @@ func New(c Config) (*Agent, error) {
 	if a.journal.lost > 0 {
 		c.Log.Error("usage journal was damaged; a copy was kept beside it", "lost_bytes", a.journal.lost)
 	}
-	if a.meter, err = newMeter(a.journal, c.Join.NodeName, c.Join.Burst, c.Boot, c.Since, c.Wall()); err != nil {
+	if a.meter, err = newMeter(a.journal, c.Join.NodeName, c.Join.Burst, c.Boot, c.Since, c.Wall); err != nil {
 		return nil, err
 	}
 	a.looker = looker{machine: c.Machine, state: c.State, proc: "/proc", onPrem: c.OnPrem, wall: c.Wall}

@@ -45,10 +45,12 @@ type entry struct {
 	Boot    *bootAnchor  `json:"boot,omitempty"`
 	Open    *interval    `json:"open,omitempty"`
 	Close   *quota.Usage `json:"close,omitempty"`
-	Beat    time.Time    `json:"beat,omitzero"` // the node was looked at and all open intervals held
+	Beat    time.Time    `json:"beat,omitzero"` // the node was looked at: the open intervals held, no others
 	Ack     int64        `json:"ack,omitempty"` // records up to this Seq have arrived
 	Done    *ended       `json:"done,omitempty"`
 	Forget  *holding     `json:"forget,omitempty"` // the pod is not listed any more
+
+	Free map[string]time.Time `json:"free,omitempty"`
 }
 
 // ended is a holding that is over and recorded.
@@ -73,9 +75,10 @@ func (b bootAnchor) at(since time.Duration) time.Time { return b.Wall.Add(since 
 // half-written at the end is cut off, and its numbers are not used again.
 //
 // One goroutine writes intervals, others read what is pending and acknowledge:
-// boot, beat, open and done change in the writer's calls only.
+// boot, beat, open, done and free change in the writer's calls only.
 type journal struct {
 	path string
+	sync func(*os.File) error // makes a write durable
 
 	mu      sync.Mutex
 	file    *os.File
@@ -86,6 +89,7 @@ type journal struct {
 	beat    time.Time
 	open    map[holding]interval
 	done    map[holding]time.Time // ended holdings whose pod may still be listed, with their end
+	free    map[string]time.Time  // by device, the end of its last record: no record begins before it
 	unacked []quota.Usage         // by rising Seq
 	lost    int64                 // bytes that could not be read at the start
 }
@@ -93,8 +97,8 @@ type journal struct {
 // openJournal reads the journal in dir, or begins one.
 func openJournal(dir string) (*journal, error) {
 	j := &journal{
-		path: filepath.Join(dir, "usage.journal"),
-		open: map[holding]interval{}, done: map[holding]time.Time{},
+		path: filepath.Join(dir, "usage.journal"), sync: (*os.File).Sync,
+		open: map[holding]interval{}, done: map[holding]time.Time{}, free: map[string]time.Time{},
 	}
 	data, err := os.ReadFile(j.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +142,7 @@ func (j *journal) apply(e entry) {
 	case e.Journal != "":
 		j.id = e.Journal
 	case e.Boot != nil:
-		j.boot = *e.Boot
+		j.boot, j.beat = *e.Boot, time.Time{}
 	case e.Open != nil:
 		j.open[e.Open.holding] = *e.Open
 		delete(j.done, e.Open.holding)
@@ -146,9 +150,12 @@ func (j *journal) apply(e entry) {
 		h := holding{e.Close.PodUID, e.Close.Device}
 		delete(j.open, h)
 		j.done[h] = e.Close.End
+		j.free[h.Device] = later(j.free[h.Device], e.Close.End)
 		j.unacked = append(j.unacked, *e.Close)
 	case e.Done != nil:
 		j.done[e.Done.holding] = e.Done.End
+	case e.Free != nil:
+		j.free = e.Free
 	case e.Forget != nil:
 		delete(j.done, *e.Forget)
 	case e.Ack != 0:
@@ -170,7 +177,7 @@ func (j *journal) append(build func(seq int64) entry) error {
 		return fmt.Errorf("write usage journal: %w", err)
 	}
 	if _, err = j.file.WriteAt(line, j.size); err == nil {
-		err = j.file.Sync()
+		err = j.sync(j.file)
 	}
 	if err != nil {
 		err = errors.Join(err, j.file.Truncate(j.size))
@@ -222,6 +229,9 @@ func (j *journal) snapshot() []byte {
 	}
 	for h, end := range j.done {
 		put(entry{Done: &ended{h, end}})
+	}
+	if len(j.free) > 0 {
+		put(entry{Free: j.free})
 	}
 	for _, i := range j.open {
 		put(entry{Open: &i})

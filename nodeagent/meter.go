@@ -24,16 +24,18 @@ type meter struct {
 	node    string
 	burst   string
 	since   func() time.Duration
+	wall    func() time.Time
 
 	looked   bool      // there was a good look in this process
-	lastLook time.Time // of this process
+	lastLook time.Time // or the last beat of the process before this one
 }
 
 // newMeter continues the journal. Intervals that another boot left open end at
 // its last beat: nobody saw them after it.
-func newMeter(j *journal, node, burst, boot string, since func() time.Duration, wall time.Time) (*meter, error) {
-	m := &meter{journal: j, node: node, burst: burst, since: since}
+func newMeter(j *journal, node, burst, boot string, since func() time.Duration, wall func() time.Time) (*meter, error) {
+	m := &meter{journal: j, node: node, burst: burst, since: since, wall: wall}
 	if j.boot.ID == boot {
+		m.lastLook = j.beat
 		return m, nil
 	}
 	for _, i := range m.sorted() {
@@ -41,7 +43,7 @@ func newMeter(j *journal, node, burst, boot string, since func() time.Duration, 
 			return nil, err
 		}
 	}
-	anchor := bootAnchor{ID: boot, Wall: wall.UTC().Round(0), Since: since()}
+	anchor := bootAnchor{ID: boot, Wall: wall().UTC().Round(0), Since: since()}
 	return m, j.append(func(int64) entry { return entry{Boot: &anchor} })
 }
 
@@ -49,12 +51,15 @@ func newMeter(j *journal, node, burst, boot string, since func() time.Duration, 
 // was held stays held, and is never taken for nothing.
 func (m *meter) look(pods []Pod, devices []Device) error {
 	now := m.journal.boot.at(m.since())
-	holders, finished := sortOut(pods)
+	holders, finished := sortOut(shifted(pods, m.wall().Sub(now)))
 	models := map[string]string{}
 	for _, d := range devices {
 		models[d.ID] = d.Model
 	}
 	if err := m.closeOver(now, holders, finished); err != nil {
+		return err
+	}
+	if err := m.recordShort(now, holders, finished, models); err != nil {
 		return err
 	}
 	for _, h := range inOrder(maps.Keys(holders)) {
@@ -67,14 +72,26 @@ func (m *meter) look(pods []Pod, devices []Device) error {
 			return err
 		}
 	}
-	if err := m.recordShort(now, holders, finished, models); err != nil {
-		return err
-	}
 	if err := m.forget(holders, finished); err != nil {
 		return err
 	}
 	m.looked, m.lastLook = true, now
 	return m.beat(now)
+}
+
+// shifted moves the times of pods, which the wall clock gave, by what it was
+// stepped since the boot's anchor.
+func shifted(pods []Pod, by time.Duration) []Pod {
+	out := slices.Clone(pods)
+	for i, p := range out {
+		if !p.Started.IsZero() {
+			out[i].Started = p.Started.Add(-by)
+		}
+		if !p.Finished.IsZero() {
+			out[i].Finished = p.Finished.Add(-by)
+		}
+	}
+	return out
 }
 
 // sortOut says who holds each device now, and which pods have ended. A pod
@@ -128,10 +145,10 @@ func (m *meter) closeOver(now time.Time, holders, finished map[holding]Pod) erro
 		end := now
 		if p, ok := finished[i.holding]; ok {
 			end = earlier(later(p.Finished, m.lastLook), now) // it ran at the last look
+		} else if !m.looked {
+			end = m.lastLook
 		} else if next, ok := heirOf(i.Device, holders); ok && next.Started.After(i.Start) {
 			end = earlier(next.Started, now)
-		} else if !m.looked {
-			end = m.journal.beat
 		}
 		if err := m.close(i, later(i.Start, end)); err != nil {
 			return err
@@ -157,21 +174,17 @@ func (m *meter) start(h holding, p Pod, now time.Time) time.Time {
 	if !p.Started.IsZero() {
 		start = earlier(p.Started, now)
 	}
-	if m.looked {
-		start = later(start, m.lastLook)
-	}
-	for done, end := range m.journal.done {
-		if done.Device == h.Device {
-			start = later(start, earlier(end, now))
-		}
-	}
-	return start
+	start = later(start, m.lastLook)
+	return later(start, earlier(m.journal.free[h.Device], now))
 }
 
 // recordShort records pods that began and ended between two looks. A pod that
 // never started, such as one that the node refused, costs nothing.
 func (m *meter) recordShort(now time.Time, holders, finished map[holding]Pod, models map[string]string) error {
-	for _, h := range inOrder(maps.Keys(finished)) {
+	byAge := slices.SortedStableFunc(slices.Values(inOrder(maps.Keys(finished))), func(a, b holding) int {
+		return startOrder(finished[a], finished[b])
+	})
+	for _, h := range byAge {
 		p := finished[h]
 		_, recorded := m.journal.done[h]
 		_, held := holders[h] // another container of the pod goes on
@@ -201,9 +214,10 @@ func (m *meter) forget(holders, finished map[holding]Pod) error {
 	return nil
 }
 
-// beat notes now and then that all open intervals still held.
+// beat notes now and then that all open intervals still held, and that nothing
+// else did.
 func (m *meter) beat(now time.Time) error {
-	if len(m.journal.open) == 0 || now.Sub(m.journal.beat) < beatEvery {
+	if now.Sub(m.journal.beat) < beatEvery {
 		return nil
 	}
 	return m.journal.append(func(int64) entry { return entry{Beat: now} })
