@@ -197,6 +197,7 @@ func TestRateFor(t *testing.T) {
 		"an unknown price with a currency too": {money.Rate{Currency: "EUR"}, 0, 0, "0.00", money.ErrUnknownPrice},
 		"more than fits":                       {rate, math.MaxInt64, math.MaxInt64, "0.00", money.ErrOverflow},
 		"more than fits by a little":           {money.Rate{NanoPerHour: math.MaxInt64, Currency: "EUR"}, 3600, 841, "0.00", money.ErrOverflow},
+		"more than fits by powers of two":      {money.Rate{NanoPerHour: 1 << 62, Currency: "EUR"}, 1 << 62, 1 << 62, "0.00", money.ErrOverflow},
 		"the largest that fits":                {money.Rate{NanoPerHour: math.MaxInt64, Currency: "EUR"}, 3600, 840, "9223372036.854775807 EUR", nil},
 	}
 	for name, tt := range tests {
