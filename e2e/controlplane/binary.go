@@ -62,7 +62,7 @@ func (c *ControlPlane) link() error {
 	if err != nil {
 		return fmt.Errorf("the control plane binary: %w", err)
 	}
-	for _, name := range append([]string{"kubectl"}, componentNames...) {
+	for _, name := range append([]string{"kubectl"}, componentNames()...) {
 		path := filepath.Join(c.BinDir, name)
 		if err := os.Symlink(target, path); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("link the control plane binary: %w", err)

@@ -24,9 +24,10 @@ const (
 	pollTime = 50 * time.Millisecond
 )
 
-// componentNames in the order of their start. The array's length is a bound
-// on the errors that can wait in Died.
-var componentNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+// componentNames lists the components in the order of their start.
+func componentNames() []string {
+	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+}
 
 // component is one running part.
 type component struct {

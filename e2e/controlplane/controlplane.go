@@ -114,8 +114,7 @@ func prepare(config Config) (*ControlPlane, error) {
 		config: config,
 		BinDir: filepath.Join(dir, "bin"),
 		LogDir: filepath.Join(dir, "logs"),
-		died:   make(chan error, len(componentNames)),
-		keeper: child.NewKeeper(),
+		died:   make(chan error, len(componentNames())),
 	}
 	if _, err := os.Stat(c.file("etcd")); err == nil {
 		return nil, fmt.Errorf("the folder %s already holds a control plane: choose an empty one, or delete it", dir)
@@ -134,6 +133,7 @@ func prepare(config Config) (*ControlPlane, error) {
 	if err := c.makeCredentials(); err != nil {
 		return nil, err
 	}
+	c.keeper = child.NewKeeper()
 	return c, nil
 }
 
@@ -142,7 +142,7 @@ func (c *ControlPlane) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keeper = child.NewKeeper()
-	c.died = make(chan error, len(componentNames))
+	c.died = make(chan error, len(componentNames()))
 	c.stopping, c.running = false, nil
 	_ = os.RemoveAll(c.file("etcd")) // etcd itself says so when it stays
 }
