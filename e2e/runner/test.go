@@ -80,7 +80,8 @@ func (s *summary) pass(ctx context.Context, pkgs []string, out io.Writer) error 
 	if len(pkgs) == 0 {
 		return nil
 	}
-	args := append([]string{"test", "-json", "-timeout", "25m"}, pkgs...)
+	// "make check" vets everything; a second, partial vet here would cost minutes.
+	args := append([]string{"test", "-json", "-vet=off", "-timeout", "25m"}, pkgs...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
