@@ -23,9 +23,9 @@ import (
 // the authority of the servers that burst nodes dial.
 type keyRing struct {
 	lease, certificate, manifest, join ed25519.PrivateKey
-	ca                           *x509.Certificate
-	caPEM                        []byte
-	caKey                        ed25519.PrivateKey
+	ca                                 *x509.Certificate
+	caPEM                              []byte
+	caKey                              ed25519.PrivateKey
 }
 
 // openKeys reads the keys in a folder and makes those that are missing. Two
@@ -164,4 +164,15 @@ func (k *keyRing) server(address string, now time.Time) (tls.Certificate, error)
 		return tls.Certificate{}, fmt.Errorf("server certificate: %w", err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// Authority returns the certificate, PEM, of the servers that burst nodes and
+// on-prem agents dial. It makes the keys in the data folder when there are
+// none, so that nodes can be set up before the first controller runs.
+func Authority(dataDir string) ([]byte, error) {
+	k, err := openKeys(filepath.Join(dataDir, "keys"), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return k.caPEM, nil
 }

@@ -169,7 +169,7 @@ func (p *process) addSweeper(context.Context) error {
 	known := func(ctx context.Context) (infra.Records, error) {
 		r := infra.Records{Tokens: map[string]bool{}, Reservations: map[string]bool{}}
 		machines := &infrav1.SpillwayMachineList{}
-		if err := p.mgr.GetAPIReader().List(ctx, machines); err != nil {
+		if err := p.mgr.GetAPIReader().List(ctx, machines, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
 			return r, fmt.Errorf("list SpillwayMachines: %w", err)
 		}
 		for _, m := range machines.Items {

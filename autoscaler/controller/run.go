@@ -219,8 +219,8 @@ func (p *process) embedCAPI(ctx context.Context) error {
 	if p.EmbeddedCAPI == nil {
 		return nil
 	}
-	scheme := runtime.NewScheme()
-	if err := capi.EmbeddedScheme(scheme); err != nil {
+	scheme, err := Scheme() // what a drained node may hold, too
+	if err != nil {
 		return err
 	}
 	options := capi.ManagerOptions(scheme, "")

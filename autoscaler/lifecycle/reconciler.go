@@ -206,4 +206,3 @@ func sooner(a, b time.Duration) time.Duration {
 	}
 	return min(a, b)
 }
-
