@@ -360,7 +360,7 @@ func TestCompaction(t *testing.T) {
 	b := newBench(t)
 	j := b.meter.journal
 	b.run("long", "gpu-1")
-	for i := range 3000 {
+	for i := range 6000 {
 		uid := fmt.Sprint("pod-", i)
 		b.run(uid, "gpu-0")
 		b.now += time.Second
@@ -384,7 +384,7 @@ func TestCompaction(t *testing.T) {
 	b.finish("long")
 	b.look()
 	last := b.meter.journal.pending(100)
-	if u := last[len(last)-1]; u.PodUID != "long" || u.End.Sub(u.Start) != 6000*time.Second {
+	if u := last[len(last)-1]; u.PodUID != "long" || u.End.Sub(u.Start) != 12000*time.Second {
 		t.Errorf("the long pod's record: %+v", u)
 	}
 }
