@@ -8,14 +8,21 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	kubernetesscheme "k8s.io/client-go/kubernetes/scheme"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	clusterreconciler "sigs.k8s.io/cluster-api/core/reconcilers/cluster"
 	machinereconciler "sigs.k8s.io/cluster-api/core/reconcilers/machine"
 	"sigs.k8s.io/cluster-api/core/setup"
 	"sigs.k8s.io/cluster-api/util/index"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/yaml"
 )
@@ -25,10 +32,14 @@ import (
 const agent = "spillway-embedded-capi"
 
 // EmbeddedScheme registers what the embedded reconcilers need beyond
-// [AddToScheme]: the kind of CustomResourceDefinitions.
+// [AddToScheme]: Kubernetes' own kinds, as they drain nodes, and
+// CustomResourceDefinitions.
 func EmbeddedScheme(s *runtime.Scheme) error {
 	if err := AddToScheme(s); err != nil {
 		return err
+	}
+	if err := kubernetesscheme.AddToScheme(s); err != nil {
+		return fmt.Errorf("register Kubernetes' kinds: %w", err)
 	}
 	if err := apiextensionsv1.AddToScheme(s); err != nil {
 		return fmt.Errorf("register CustomResourceDefinition: %w", err)
@@ -42,9 +53,46 @@ func EmbeddedScheme(s *runtime.Scheme) error {
 func ManagerOptions(scheme *runtime.Scheme, namespace string) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  setup.ManagerCacheOptions(scheme, agent, namespace, 10*time.Minute),
+		Cache:  cacheOptions(namespace),
 		Client: setup.ManagerClientOptions(),
 	}
+}
+
+// cacheOptions are those of Cluster API's setup.ManagerCacheOptions without its
+// named informers: a name can be taken once in a process, and a second manager
+// would panic.
+func cacheOptions(namespace string) cache.Options {
+	resync := 10 * time.Minute
+	options := cache.Options{
+		SyncPeriod: &resync,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Label: clusterSecrets(), Transform: kubeconfigsOnly},
+		},
+	}
+	if namespace != "" {
+		options.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	}
+	return options
+}
+
+// clusterSecrets selects the Secrets that Cluster API looks at.
+func clusterSecrets() labels.Selector {
+	labelled, err := labels.NewRequirement(clusterv1.ClusterNameLabel, selection.Exists, nil)
+	if err != nil {
+		return labels.Nothing() // a constant requirement is never wrong
+	}
+	return labels.NewSelector().Add(*labelled)
+}
+
+// kubeconfigsOnly drops the content of every other Secret before it is cached.
+func kubeconfigsOnly(in any) (any, error) {
+	if s, ok := in.(*corev1.Secret); ok {
+		s.ManagedFields = nil
+		if !strings.HasSuffix(s.Name, "-kubeconfig") {
+			s.Data = nil
+		}
+	}
+	return in, nil
 }
 
 // SetupEmbedded adds Cluster API's own reconcilers for Cluster and Machine to
@@ -58,29 +106,39 @@ func SetupEmbedded(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("embed Cluster API: secret client: %w", err)
 	}
-	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
+	clusters, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient: secrets,
 		Cache:        setup.ClusterCacheCacheOptions(),
 		Client:       setup.ClusterCacheClientOptions(agent, 20, 30),
-	}, controller.Options{MaxConcurrentReconciles: 1})
+	}, options(1))
 	if err != nil {
 		return fmt.Errorf("embed Cluster API: cluster cache: %w", err)
 	}
-	clusters := &clusterreconciler.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: cache,
+	if impatient, ok := clusters.(interface{ SetConnectionCreationRetryInterval(time.Duration) }); ok {
+		impatient.SetConnectionCreationRetryInterval(2 * time.Second) // it is this very cluster, not a slow stranger
+	}
+	cluster := &clusterreconciler.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusters,
 		RemoteConnectionGracePeriod: 50 * time.Second,
 	}
-	if err := clusters.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 1}); err != nil {
+	if err := cluster.SetupWithManager(ctx, mgr, options(1)); err != nil {
 		return fmt.Errorf("embed Cluster API: Cluster reconciler: %w", err)
 	}
-	machines := &machinereconciler.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: cache,
+	machine := &machinereconciler.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusters,
 		RemoteConditionsGracePeriod: 5 * time.Minute,
 	}
-	if err := machines.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 10}); err != nil {
+	if err := machine.SetupWithManager(ctx, mgr, options(10)); err != nil {
 		return fmt.Errorf("embed Cluster API: Machine reconciler: %w", err)
 	}
 	return nil
+}
+
+// options lets so many objects be reconciled at a time, and a second manager
+// run in one process, as after a change of leader.
+func options(concurrent int) controller.Options {
+	again := true
+	return controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: &again}
 }
 
 // CRDs loads the eight definitions of group cluster.x-k8s.io that the embedded

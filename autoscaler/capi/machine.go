@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/retry"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -275,11 +276,7 @@ func (m *Machines) Forget(ctx context.Context, burst types.UID) error {
 			all = false
 			continue
 		}
-		old := sm.DeepCopy()
-		if !controllerutil.RemoveFinalizer(&sm, RecordFinalizer) {
-			continue
-		}
-		if err := client.IgnoreNotFound(m.Client.Patch(ctx, &sm, client.MergeFrom(old))); err != nil {
+		if err := m.forget(ctx, client.ObjectKeyFromObject(&sm)); err != nil {
 			return fmt.Errorf("forget SpillwayMachine %s: %w", sm.Name, err)
 		}
 	}
@@ -287,6 +284,22 @@ func (m *Machines) Forget(ctx context.Context, burst types.UID) error {
 		return nil
 	}
 	return m.DropUserData(ctx, burst)
+}
+
+// forget removes the record's finalizer. The infrastructure controller removes
+// its own at the same time: with a lock, neither brings the other's back.
+func (m *Machines) forget(ctx context.Context, key client.ObjectKey) error {
+	return client.IgnoreNotFound(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		sm := &infrav1.SpillwayMachine{}
+		if err := m.Client.Get(ctx, key, sm); err != nil {
+			return err
+		}
+		old := sm.DeepCopy()
+		if !controllerutil.RemoveFinalizer(sm, RecordFinalizer) {
+			return nil
+		}
+		return m.Client.Patch(ctx, sm, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+	}))
 }
 
 // of selects the objects of one burst.
