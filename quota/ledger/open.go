@@ -212,12 +212,8 @@ func identify(ctx context.Context, q querier) (bool, error) {
 // takes the write lock in any case, so that a file that can't be written is
 // found now and not at the first reservation.
 func create(ctx context.Context, db *sql.DB) error {
-	var mode string
-	if err := db.QueryRowContext(ctx, "PRAGMA journal_mode=WAL").Scan(&mode); err != nil {
+	if err := switchToWAL(ctx, db); err != nil {
 		return err
-	}
-	if mode != "wal" {
-		return fmt.Errorf("its file system allows no write-ahead log (journal mode is %q); put the ledger on a local disk", mode)
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -233,6 +229,30 @@ func create(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+// switchToWAL turns on the write-ahead log, which the file then keeps. SQLite
+// does not wait here when another process is doing the same, so this does.
+func switchToWAL(ctx context.Context, db *sql.DB) error {
+	retry := time.NewTicker(busyTimeout / 500)
+	defer retry.Stop()
+	for tries := 0; ; tries++ {
+		var mode string
+		err := db.QueryRowContext(ctx, "PRAGMA journal_mode=WAL").Scan(&mode)
+		switch {
+		case err == nil && mode == "wal":
+			return nil
+		case err == nil:
+			return fmt.Errorf("its file system allows no write-ahead log (journal mode is %q); put the ledger on a local disk", mode)
+		case sqliteCode(err) != sqlite3.SQLITE_BUSY || tries == 500:
+			return err
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func sqliteCode(err error) int {
