@@ -368,9 +368,18 @@ func TestRecordedMachineIsNeverBoughtAgain(t *testing.T) {
 	t.Run("one list without it proves nothing", func(t *testing.T) {
 		b := newBench(t)
 		b.run(20 * time.Second)
-		b.cloud.Tune(fake.Timing{})
-		b.cloud.Script(fake.Fault{Op: "list", Effect: fake.Incomplete, Times: 3})
+		b.driver = &forgetful{Driver: b.driver, times: 1}
+		b.once()
+		b.wantReason(infra.Ready, "False Missing")
 		b.run(3 * time.Minute)
+		b.wantReason(infra.Ready, "True Running")
+		b.wantReason(infra.Purchased, "True Listed")
+	})
+	t.Run("a list that fails proves nothing", func(t *testing.T) {
+		b := newBench(t)
+		b.run(20 * time.Second)
+		b.cloud.Script(fake.Fault{Op: "list", Effect: fake.Incomplete, Times: 20})
+		b.run(10 * time.Minute)
 		b.wantReason(infra.Ready, "True Running")
 	})
 }
@@ -392,6 +401,19 @@ func TestStampFollowsTheSpec(t *testing.T) {
 	if got := b.get().Status.ExpiresAt.Time; !got.Equal(later) {
 		t.Errorf("recorded stamp %s, want %s", got, later)
 	}
+}
+
+// forgetful is a driver whose first lists are empty.
+type forgetful struct {
+	providers.Driver
+	times int
+}
+
+func (f *forgetful) List(ctx context.Context) ([]providers.Machine, error) {
+	if f.times--; f.times >= 0 {
+		return nil, nil
+	}
+	return f.Driver.List(ctx)
 }
 
 // careless is a driver that lists every machine of the account.

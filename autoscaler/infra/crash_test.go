@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "spillway.dev/spillway/autoscaler/api/infrastructure/v1alpha1"
 	"spillway.dev/spillway/autoscaler/infra"
@@ -73,6 +75,9 @@ func (k *killer) live(d time.Duration) {
 		}
 		res, err := k.reconcile(ctx)
 		if ctx.Err() != nil {
+			if id := k.get().Status.InstanceID; k.act == infra.ActCreate && id != "" {
+				k.t.Fatalf("killed right after the create, and instance %s is recorded", id)
+			}
 			k.restart()
 		} else if err != nil {
 			k.t.Fatalf("Reconcile: %v", err)
@@ -131,5 +136,37 @@ func TestStaleLeaderBuysNothing(t *testing.T) {
 	b.wantMade(0, 0)
 	b.restart()
 	b.run(30 * time.Second)
+	b.wantMade(1, 1)
+}
+
+// overtaken is a reader during whose first read somebody else acts.
+type overtaken struct {
+	client.Reader
+	by func()
+}
+
+func (o *overtaken) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	err := o.Reader.Get(ctx, key, obj, opts...)
+	if by := o.by; by != nil {
+		o.by = nil
+		by()
+	}
+	return err
+}
+
+// A controller that has read before another one bought does not write over
+// what that one has recorded, even where the list lags and no epoch divides
+// them.
+func TestOldNewsBuysNothing(t *testing.T) {
+	b := newBench(t)
+	b.cloud.Tune(fake.Timing{ListLag: 50 * time.Second})
+	slow := &infra.Reconciler{
+		Client: b.client, Permits: b.rec.Permits, Drivers: b.rec.Drivers, Now: b.clock.Now, Log: b.rec.Log,
+		Reader: &overtaken{Reader: b.client, by: func() { b.once() }},
+	}
+	if _, err := slow.Reconcile(t.Context(), request()); !apierrors.IsConflict(err) {
+		t.Errorf("Reconcile = %v, want a conflict", err)
+	}
+	b.wantReason(infra.Purchased, "True Bought")
 	b.wantMade(1, 1)
 }

@@ -154,7 +154,9 @@ func TestForgottenDeleteIsAskedAgain(t *testing.T) {
 	b.release()
 	b.cloud.Script(fake.Fault{Op: "delete", Effect: fake.StuckDelete, Times: 2})
 	b.remove()
-	b.run(2 * time.Minute)
+	b.run(30 * time.Second)
+	b.wantMade(1, 1)
+	b.run(3 * time.Minute)
 	b.wantMade(1, 0)
 }
 

@@ -145,6 +145,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if ctx.Err() != nil { // killed: what was not recorded is found again
 		return ctrl.Result{}, ctx.Err()
 	}
+	if apierrors.IsConflict(err) { // overtaken: what this pass knows is old news
+		return ctrl.Result{}, err
+	}
 	if saveErr := p.save(ctx, false); saveErr != nil {
 		return ctrl.Result{}, errors.Join(err, saveErr)
 	}

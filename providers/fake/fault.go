@@ -27,7 +27,7 @@ const (
 	BreaksLater      Effect = "breaks later"       // accepted, then failed for a reason nobody knows
 	VanishesLater    Effect = "vanishes later"     // accepted, then terminated by the cloud itself
 	NeverBoots       Effect = "never boots"        // runs and bills, but nobody is home
-	StuckDelete      Effect = "stuck delete"       // delete accepted, then forgotten
+	StuckDelete      Effect = "stuck delete"       // delete accepted, shown as deleting, and forgotten until it is asked again
 	Incomplete       Effect = "incomplete list"    // 200 with a body that ends in the middle
 )
 

@@ -284,7 +284,7 @@ func (c *Cloud) serveDelete(r *http.Request, effect Effect) reply {
 	}
 	log.Token, log.Done = rec.m.Token, true
 	if effect == StuckDelete {
-		log.Done = false
+		rec.m.State, rec.due, log.Done = providers.StateDeleting, time.Time{}, false
 	} else {
 		c.remove(rec)
 	}
