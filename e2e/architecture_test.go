@@ -49,7 +49,7 @@ func mayImport() map[string]string {
 		"autoscaler/infra": "autoscaler/api/v1alpha1 autoscaler/api/infrastructure/v1alpha1 " +
 			"providers quota quota/ledger quota/money",
 		"autoscaler/lifecycle": "autoscaler/api/v1alpha1 autoscaler/api/infrastructure/v1alpha1 " +
-			"autoscaler/bootstrap autoscaler/capi autoscaler/observe autoscaler/plan datasync " +
+			"autoscaler/bootstrap autoscaler/capi autoscaler/infra autoscaler/observe autoscaler/plan datasync " +
 			"datasync/s3 datasync/seal datasync/stager nodeagent/link nodeagent/wipe providers quota " +
 			"quota/ledger quota/money",
 

@@ -8,6 +8,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -70,7 +71,11 @@ func (a *approver) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if want.Certified == "" {
 		old := sm.DeepCopy()
 		metav1.SetMetaDataAnnotation(&sm.ObjectMeta, certifiedBy, csr.Name)
-		if err := a.client.Patch(ctx, sm, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})); err != nil {
+		err := a.client.Patch(ctx, sm, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) {
+			return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
+		}
+		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("record that the join token of node %s is spent: %w", node, err)
 		}
 	}

@@ -62,14 +62,14 @@ func (p *process) addLife(context.Context) error {
 		return err
 	}
 	life := &lifecycle.Reconciler{
-		Client: p.mgr.GetClient(), Ledger: p.treasury, Data: data, Nodes: p.hub, Records: p.records, Workload: p.pods(),
+		Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Ledger: p.treasury, Data: data, Nodes: p.hub, Records: p.records, Workload: p.pods(),
 		Machines: &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()},
 		Joins: &lifecycle.NodeJoins{Client: p.mgr.GetClient(), Secret: p.keys.join.Seed(), Site: link.Join{
 			APIServer: "https://" + p.Endpoint, ClusterCA: p.ClusterCA, Installation: p.Life.Installation,
 			Controller: p.Link, ControllerCA: p.keys.caPEM, Gate: "https://" + p.Gate, GateCA: p.keys.caPEM,
 			Store: p.StoreAddress, Region: p.StoreRegion, LeaseKey: p.keys.lease.Public().(ed25519.PublicKey),
 		}},
-		LeaseKey: p.keys.lease, Settings: p.Life, Now: time.Now, Log: p.Log, Hook: p.StepHook,
+		LeaseKey: p.keys.lease, Settings: p.Life, Now: time.Now, Log: p.Log, Hook: p.StepHook, Noted: p.meters.noted,
 	}
 	reports := make(chan event.GenericEvent, 64)
 	ears := &listener{hub: p.hub, client: p.mgr.GetClient(), ledger: p.treasury, wake: reports, log: p.Log}
@@ -110,7 +110,7 @@ func (p *process) addPlanning(context.Context) error {
 		},
 	}
 	cycle := &lifecycle.Cycle{
-		Client: p.mgr.GetClient(), Observe: observer.State, Teller: p.pods(), Decided: p.capture,
+		Client: p.mgr.GetClient(), Observe: observer.State, Teller: p.pods(), Decided: func(s plan.State, d plan.Plan) { p.meters.decided(d); p.capture(s, d) },
 		Wake: wake, Every: p.CycleEvery, Idle: p.CycleIdle, Log: p.Log,
 	}
 	if err := p.mgr.Add(cycle); err != nil {

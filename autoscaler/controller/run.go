@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	controlplanev1 "spillway.dev/spillway/autoscaler/api/controlplane/v1alpha1"
@@ -46,6 +47,7 @@ type process struct {
 	records  *lifecycle.FileRecords
 	approver kubernetes.Interface
 	kube     kubernetes.Interface
+	meters   *meters
 }
 
 // Scheme registers every kind that the controller reads or writes.
@@ -66,6 +68,10 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	p := &process{Config: c}
+	var err error
+	if p.meters, err = newMeters(metrics.Registry); err != nil {
+		return err
+	}
 	if err := p.openData(ctx); err != nil {
 		return err
 	}

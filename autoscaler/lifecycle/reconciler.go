@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +51,10 @@ type step struct {
 
 // Reconciler carries bursts through their steps. All fields are needed.
 type Reconciler struct {
-	Client   client.Client
+	Client client.Client
+	// Reader reads past the cache: an act never rests on old news about what
+	// was done already.
+	Reader   client.Reader
 	Ledger   Ledger
 	Machines Machines
 	Joins    Joins
@@ -62,6 +66,8 @@ type Reconciler struct {
 	Settings Settings
 	Now      func() time.Time
 	Log      *slog.Logger
+	// Noted, when set, sees every fact that was recorded.
+	Noted func(fact, reason string)
 	// Hook, when set, is called after every outside act and before its fact
 	// is recorded. Crash tests kill the controller there.
 	Hook func(ctx context.Context, step, fact string)
@@ -83,10 +89,19 @@ func (r *Reconciler) steps() []step {
 	}
 }
 
-// Reconcile takes the burst as far as it can go now.
+// Reconcile takes the burst as far as it can go now. When another has written
+// the burst meanwhile, it is read and walked again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
+	}
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	burst := &v1alpha1.Burst{}
-	if err := r.Client.Get(ctx, req.NamespacedName, burst); err != nil {
+	if err := r.Reader.Get(ctx, req.NamespacedName, burst); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	b := record{burst, r.Now()}
@@ -164,6 +179,9 @@ func (r *Reconciler) take(ctx context.Context, b record, step string, a act) (ou
 	}
 	if err := r.patch(ctx, b, before); err != nil {
 		return out, err
+	}
+	if r.Noted != nil {
+		r.Noted(cmp.Or(out.instead, a.fact), cmp.Or(out.end, out.reason, "Done"))
 	}
 	return out, r.Workload.Tell(ctx, b.Burst)
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/infra"
 	"spillway.dev/spillway/providers"
 	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/money"
@@ -116,12 +117,18 @@ func Meter(m v1alpha1.MeterRule) providers.MeterRule {
 	}
 }
 
-// cause is why the burst ended, for the ledger: who pays depends on it.
+// cause is why the burst ended, for the ledger: what failed at the provider
+// before the work could run is not charged to the tenant.
 func (b record) cause() string {
-	if reason, _ := b.why(v1alpha1.Ending); reason != "" {
-		return reason
+	reason, _ := b.why(v1alpha1.Ending)
+	if reason == "" {
+		reason, _ = b.why(v1alpha1.WorkDone)
 	}
-	reason, _ := b.why(v1alpha1.WorkDone)
+	switch reason {
+	case ReasonBuyDeadline, ReasonJoinDeadline, ReasonReadyDeadline, ReasonMachineLost,
+		infra.RefusedSoldOut, infra.RefusedLimitReached, infra.RefusedRejected, infra.RefusedBroken, infra.RefusedVanished, infra.RefusedCleanupFailed:
+		return quota.CauseProviderFault
+	}
 	return reason
 }
 

@@ -156,7 +156,7 @@ func (s *story) until(ctx context.Context, patience time.Duration, what string, 
 func (s *story) shape(namespace, name string, gpus int, deadline int64) Shape {
 	return Shape{
 		Namespace: namespace, Name: name, GPUs: gpus, DeadlineSeconds: deadline, Endpoint: "http://" + s.world.StoreAddress(),
-		Epochs: 6, Passes: 24,
+		Epochs: 10, Passes: 20,
 	}
 }
 
@@ -204,13 +204,13 @@ func (s *story) jobThatBursts(ctx context.Context) error {
 		return err
 	}
 	told := map[string]bool{}
-	err = s.until(ctx, 4*time.Minute, "the burst of Job b to settle", func() (bool, error) {
+	err = s.until(ctx, 10*time.Minute, "the burst of Job b to settle", func() (bool, error) {
 		return s.follow(ctx, told)
 	})
 	if err != nil {
 		return err
 	}
-	return s.until(ctx, 3*time.Minute, "Job a to finish at home", func() (bool, error) {
+	return s.until(ctx, 10*time.Minute, "Job a to finish at home", func() (bool, error) {
 		job := &batchv1.Job{}
 		err := s.world.Client.Get(ctx, types.NamespacedName{Namespace: visionNS, Name: "a"}, job)
 		return job.Status.Succeeded > 0, err
