@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,7 @@ import (
 // the node's wall clock is whatever skew says.
 type deadMan struct {
 	start   time.Time
-	slept   time.Duration // what Since counts beyond the bubble's timers
+	slept   atomic.Int64  // what Since counts beyond the bubble's timers, in nanoseconds
 	release chan struct{} // lets calls go that hang
 
 	stopHangs, wipeHangs bool
@@ -35,7 +36,14 @@ func newDeadMan() *deadMan {
 	return &deadMan{start: time.Now(), release: make(chan struct{})}
 }
 
-func (d *deadMan) since() time.Duration { return time.Since(d.start) + d.slept }
+func (d *deadMan) since() time.Duration { return time.Since(d.start) + time.Duration(d.slept.Load()) }
+
+// calls returns a copy of a list of calls.
+func (d *deadMan) calls(list *[]time.Duration) []time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(*list)
+}
 
 func (d *deadMan) note(list *[]time.Duration) {
 	d.mu.Lock()
@@ -91,7 +99,18 @@ func (d *deadMan) keep(soft, hard time.Duration, wallSkew time.Duration) *Keeper
 	return NewKeeper(d.kept, d.since, d, d.saved)
 }
 
-func (d *deadMan) saved(k Kept) { d.kept = k }
+func (d *deadMan) saved(k Kept) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.kept = k
+}
+
+// left is what an agent that is started again finds.
+func (d *deadMan) left() Kept {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.kept
+}
 
 func (d *deadMan) lease(serial int64, soft, hard time.Duration) link.Lease {
 	return link.Lease{Burst: "b", Node: "n", Serial: serial, Soft: d.start.Add(soft), Hard: d.start.Add(hard)}
@@ -207,7 +226,7 @@ func TestDeadMan(t *testing.T) {
 			within(t, "pods asked to stop", d.stopped, tt.soft, tt.soft)
 			within(t, "wiped", d.wiped, tt.hard, tt.hard)
 			within(t, "off", d.isOff, tt.hard, tt.hard+OffBy)
-			if !d.kept.Drained {
+			if !d.left().Drained {
 				t.Error("a restarted agent would not know that soft has passed")
 			}
 		})
@@ -237,7 +256,7 @@ func TestSleepCounts(t *testing.T) {
 		go func() { done <- k.Run(t.Context()) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		d.slept = 2 * time.Hour
+		d.slept.Store(int64(2 * time.Hour))
 		time.Sleep(lookAtClock)
 		synctest.Wait()
 		if err := <-done; err != nil {
@@ -272,7 +291,7 @@ func TestRestartKeepsTheLease(t *testing.T) {
 		d.hear(k, d.lease(5, softAt, hardAt), 0)
 		time.Sleep(softAt + time.Minute)
 		k.Phase()
-		again := NewKeeper(d.kept, d.since, d, d.saved)
+		again := NewKeeper(d.left(), d.since, d, d.saved)
 		if again.Phase() != Draining || again.Serial() != 5 {
 			t.Errorf("after a restart: phase %v, serial %d", again.Phase(), again.Serial())
 		}
@@ -292,7 +311,7 @@ func TestPhaseOnlyRises(t *testing.T) {
 		if !d.hear(k, d.lease(2, time.Hour, 2*time.Hour), 0) || k.Phase() != Draining {
 			t.Errorf("a renewal after soft: phase %v, want it taken and %v", k.Phase(), Draining)
 		}
-		again := NewKeeper(d.kept, d.since, d, d.saved)
+		again := NewKeeper(d.left(), d.since, d, d.saved)
 		if again.Phase() != Draining {
 			t.Errorf("after a restart: phase %v, want %v", again.Phase(), Draining)
 		}
@@ -369,20 +388,20 @@ func playSchedule(t *testing.T, events []event, skew time.Duration, breaks func(
 	for _, e := range events {
 		time.Sleep(e.at - d.since())
 		synctest.Wait()
-		if len(d.wiped) > 0 {
+		if len(d.calls(&d.wiped)) > 0 {
 			break
 		}
 		if e.restart {
 			cancel()
 			<-done
-			k = NewKeeper(d.kept, d.since, d, d.saved)
+			k = NewKeeper(d.left(), d.since, d, d.saved)
 			cancel, done = run(k)
 			continue
 		}
 		l := d.lease(e.serial, e.at+e.soft, e.at+e.soft+e.more)
 		d.hear(k, l, e.ago)
 		if e.serial > serial || (e.serial == serial && !anchored) {
-			if len(d.stopped) == 0 {
+			if len(d.calls(&d.stopped)) == 0 {
 				soft = e.at + max(0, e.soft)
 			}
 			hard, serial, anchored = e.at+max(0, e.soft+e.more), e.serial, true
@@ -398,6 +417,8 @@ const longestWait = 40 * time.Second
 // judge allows acts to come early by the time that a request was under way,
 // never late. A lease that had ended when it arrived is acted on at once.
 func judge(d *deadMan, err error, soft, hard time.Duration) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	late := func(at []time.Duration, by time.Duration) bool { return len(at) == 0 || at[0] > by }
 	switch {
 	case err != nil:

@@ -223,17 +223,6 @@ func (m *meter) beat(now time.Time) error {
 	return m.journal.append(func(int64) entry { return entry{Beat: now} })
 }
 
-// closeAll ends what is open, for a node that goes off.
-func (m *meter) closeAll() error {
-	now := m.journal.boot.at(m.since())
-	for _, i := range m.sorted() {
-		if err := m.close(i, later(i.Start, now)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (m *meter) close(i interval, end time.Time) error {
 	err := m.journal.append(func(seq int64) entry {
 		return entry{Close: &quota.Usage{

@@ -248,12 +248,11 @@ func (g *fakeGate) counts() (full, notModified int) {
 
 // fakeMachine serves the machine's socket.
 type fakeMachine struct {
-	mu      sync.Mutex
-	pods    []nodeagent.Pod
-	stops   []nodeagent.StopRequest
-	offs    []nodeagent.PowerOffRequest
-	deaf    bool // ignores requests to stop
-	stopped time.Time
+	mu    sync.Mutex
+	pods  []nodeagent.Pod
+	stops []nodeagent.StopRequest
+	offs  []nodeagent.PowerOffRequest
+	deaf  bool // ignores requests to stop
 }
 
 func newFakeMachine(t *testing.T, path string) *fakeMachine {

@@ -158,7 +158,7 @@ func TestBadReplies(t *testing.T) {
 	tests := map[string]func(t *testing.T) *http.Response{
 		"refused": func(*testing.T) *http.Response {
 			rec := httptest.NewRecorder()
-			http.Error(rec, "not you", 403)
+			http.Error(rec, "not you", http.StatusForbidden)
 			return rec.Result()
 		},
 		"no JSON": func(*testing.T) *http.Response {
