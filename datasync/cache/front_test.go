@@ -37,6 +37,26 @@ func TestStagedReadCostsNoBody(t *testing.T) {
 	}
 }
 
+// The headers of a staged object are those of the store, checksums only for
+// those who ask.
+func TestStagedHeadersAreTheStores(t *testing.T) {
+	g := newRig(t)
+	g.put(t, "k", blob(5000, "h"))
+	g.stage(t, "k")
+	for name, opts := range map[string]minio.GetObjectOptions{"plain": {}, "with checksums": {Checksum: true}} {
+		t.Run(name, func(t *testing.T) {
+			_, got, gotErr := read(t, g.job(t), "k", opts)
+			_, want, wantErr := read(t, g.direct(t), "k", opts)
+			if answerOf(got, gotErr) != answerOf(want, wantErr) {
+				t.Errorf("through the front:\n%s\ndirect:\n%s", answerOf(got, gotErr), answerOf(want, wantErr))
+			}
+		})
+	}
+	if s := g.front.Stats(); s.Hits != 2 {
+		t.Errorf("the front says %+v", s)
+	}
+}
+
 // cases: H1 hybrid-cache 2.6.0 (objects of multipart uploads are cached too)
 func TestUnstagedReadIsKeptForTheNextOne(t *testing.T) {
 	g := newRig(t)
@@ -279,6 +299,7 @@ func TestDamagedStagingFallsBackToHome(t *testing.T) {
 	tests := map[string]func(*datasync.Object){
 		"another object in its place": func(o *datasync.Object) { o.URL = swapped },
 		"nothing there":               func(o *datasync.Object) { o.URL += "x" },
+		"the staging store is gone":   func(o *datasync.Object) { o.URL = "http://127.0.0.1:1/x?X-Amz-Signature=0" },
 		"another digest":              func(o *datasync.Object) { o.SHA256 = strings.Repeat("0", 64) },
 	}
 	for name, change := range tests {

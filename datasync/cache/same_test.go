@@ -93,6 +93,7 @@ func calls() []call {
 	}
 	add("get with checksums", get("a+b", func(o *minio.GetObjectOptions) { o.Checksum = true }))
 	add("get with checksums again", get("a+b", func(o *minio.GetObjectOptions) { o.Checksum = true }))
+	add("get without checksums again", get("a+b", nil))
 	add("get a range", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetRange(2, 5) }))
 	add("get a range with checksums", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetRange(2, 5); o.Checksum = true }))
 	add("get if match", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetMatchETag("nope") }))

@@ -123,12 +123,9 @@ func (f *Front) watchComplete(t s3wire.Target, upload string, forget func()) *wa
 	var asked limitedBuffer
 	return &watcher{request: &asked, forget: forget, done: func(_ http.Header, answer []byte) {
 		// cases: A10 aws-sdk-java-v2#7068, bun#34044 (200 with an error inside)
-		var result struct {
-			XMLName xml.Name
-			ETag    string
-		}
-		if xml.Unmarshal(bytes.TrimSpace(answer), &result) != nil || result.XMLName.Local == "Error" || result.ETag == "" {
-			return
+		var result struct{ ETag string }
+		if xml.Unmarshal(bytes.TrimSpace(answer), &result) != nil || result.ETag == "" {
+			return // an <Error> has no ETag
 		}
 		var list struct {
 			Part []struct{ PartNumber, ETag string }

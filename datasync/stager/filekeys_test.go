@@ -161,6 +161,9 @@ func TestFileKeysAfterACrash(t *testing.T) {
 		if _, err := openKeys(t, dir).Get(ctx, "b"); err == nil || !strings.Contains(err.Error(), "restore it") {
 			t.Errorf("Get: %v", err)
 		}
+		if err := os.Remove(file(dir, ".wrapped")); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := openKeys(t, dir).Create(ctx, "b"); err == nil {
 			t.Error("Create makes another key over a damaged one")
 		}
