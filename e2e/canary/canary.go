@@ -4,8 +4,9 @@
 //
 // A canary is a long random-looking string that tests and the demo put into
 // their inputs. The search finds it raw, in base64 (standard and URL alphabet,
-// at all three alignments), in hex, inside gzip members, and split over two
-// files, such as chunks of one object, in whatever order they are named.
+// at all three alignments), in hex of either case, inside gzip members, and
+// split: its two ends in different files, or at both sides of a border within
+// a file, as chunking leaves them.
 //
 // A search that finds nothing proves something only when the same search has
 // found everything with the sealing switched off: run that positive control.
@@ -24,6 +25,10 @@ import (
 	"strings"
 )
 
+// MinLength is the shortest canary in bytes: half of it has to be telling on
+// its own.
+const MinLength = 32
+
 // Report is what a search found.
 type Report struct {
 	Files int   `json:"files"` // regular files read
@@ -31,133 +36,133 @@ type Report struct {
 	Found []Hit `json:"found,omitempty"`
 }
 
-// Hit is one canary in one file.
+// Hit is one canary in one file in one form.
 type Hit struct {
 	File   string `json:"file"`
 	Canary int    `json:"canary"` // index in the list that was searched for
-	Form   string `json:"form"`   // raw, base64, hex, gzip, split
+	Form   string `json:"form"`   // raw, base64, hex, split; with "gzip " in front inside a gzip member
+	Length int    `json:"length"` // cleartext bytes of it
 }
 
-// CleartextBytes is the sum of the lengths of the canaries found.
-func (r Report) CleartextBytes(canaries []string) int64 {
-	n := int64(0)
+// CleartextBytes is how many bytes of canaries lie there in any form.
+func (r Report) CleartextBytes() int64 {
+	var n int64
 	for _, h := range r.Found {
-		n += int64(len(canaries[h.Canary]))
+		n += int64(h.Length)
 	}
 	return n
 }
 
-// shortest is the least length of a part of a canary that counts as found:
-// long enough that no ciphertext holds it by chance.
-const shortest = 16
-
-// biggestMember bounds what is unpacked from one gzip member.
-const biggestMember = 1 << 30
-
-// Search reads every regular file below root. A file that can't be read is an
-// error, never a silent gap; one that goes away meanwhile is fs.ErrNotExist.
+// Search reads every regular file below root and the names of all. A file
+// that can't be read is an error, never a silent gap. Canaries shorter than
+// [MinLength] are refused.
 func Search(root string, canaries []string) (Report, error) {
-	var r Report
+	var s searcher
 	for i, c := range canaries {
-		if len(c) < 2*shortest {
-			return r, fmt.Errorf("canary %d has %d bytes; fewer than %d prove nothing", i, len(c), 2*shortest)
+		if len(c) < MinLength {
+			return Report{}, fmt.Errorf("canary %d has %d bytes: take at least %d", i, len(c), MinLength)
 		}
+		s.needles = append(s.needles, formsOf(i, c)...)
 	}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+		if err != nil {
 			return err
+		}
+		s.scan(path, []byte(path), "name ")
+		if !d.Type().IsRegular() {
+			return nil
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		r.Files++
-		r.Bytes += int64(len(data))
-		for i, c := range canaries {
-			for _, form := range forms(data, c) {
-				r.Found = append(r.Found, Hit{File: path, Canary: i, Form: form})
-			}
-		}
-		return nil
+		s.report.Files++
+		s.report.Bytes += int64(len(data))
+		s.scan(path, data, "")
+		return s.unzip(path, data)
 	})
 	if err != nil {
-		return r, fmt.Errorf("search %s: %w", root, err)
+		return Report{}, fmt.Errorf("search for cleartext: %w", err)
 	}
-	return r, nil
+	return s.report, nil
 }
 
-// forms names every form in which a canary stands in data.
-func forms(data []byte, canary string) []string {
-	var found []string
-	for _, form := range []struct {
-		name string
-		in   bool
-	}{
-		{"raw", bytes.Contains(data, []byte(canary))},
-		{"base64", anyOf(data, inBase64(canary))},
-		{"hex", anyOf(data, []string{hex.EncodeToString([]byte(canary)), strings.ToUpper(hex.EncodeToString([]byte(canary)))})},
-		{"gzip", inGzip(data, canary)},
-		{"split", atBorder(data, canary)},
-	} {
-		if form.in {
-			found = append(found, form.name)
+// needle is one form of one canary.
+type needle struct {
+	canary int
+	form   string
+	text   []byte
+	length int // cleartext bytes that it stands for
+}
+
+// formsOf lists all forms of a canary. The halves stand for a split: whatever
+// the border, one side holds at least half.
+func formsOf(i int, c string) []needle {
+	all := []needle{
+		{i, "raw", []byte(c), len(c)},
+		{i, "hex", []byte(hex.EncodeToString([]byte(c))), len(c)},
+		{i, "hex", []byte(strings.ToUpper(hex.EncodeToString([]byte(c)))), len(c)},
+	}
+	half := len(c) / 2
+	all = append(all, needle{i, "split", []byte(c[:half]), half}, needle{i, "split", []byte(c[len(c)-half:]), half})
+	for shift := range 3 {
+		// Encode behind so many other bytes, and keep what does not depend
+		// on the neighbours.
+		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			text := enc.EncodeToString(append(make([]byte, shift), c...))
+			skip := (shift*8 + 5) / 6
+			whole := (shift + len(c)) * 8 / 6
+			all = append(all, needle{i, "base64", []byte(text[skip:whole]), len(c)})
 		}
 	}
-	return found
+	return all
 }
 
-func anyOf(data []byte, needles []string) bool {
-	for _, n := range needles {
-		if bytes.Contains(data, []byte(n)) {
-			return true
+type searcher struct {
+	needles []needle
+	report  Report
+}
+
+// scan records what a piece of data holds. A half is not counted where the
+// whole is.
+func (s *searcher) scan(path string, data []byte, within string) {
+	whole := map[int]bool{}
+	seen := map[string]bool{}
+	for _, n := range s.needles {
+		if n.form == "split" && whole[n.canary] {
+			continue
 		}
-	}
-	return false
-}
-
-// inBase64 is the canary as it stands in encoded text, at each of the three
-// places where it can begin in a group of three bytes. Characters that depend
-// on the neighbours are left out.
-func inBase64(canary string) []string {
-	var out []string
-	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
-		for before := range 3 {
-			text := enc.EncodeToString([]byte(strings.Repeat("\x00", before) + canary))
-			from := []int{0, 2, 3}[before]
-			whole := (before + len(canary)) / 3 * 4 // groups without bytes from behind
-			out = append(out, text[from:whole])
+		key := fmt.Sprint(n.canary, n.form)
+		if seen[key] || !bytes.Contains(data, n.text) {
+			continue
 		}
+		seen[key] = true
+		whole[n.canary] = whole[n.canary] || n.form == "raw"
+		s.report.Found = append(s.report.Found, Hit{File: path, Canary: n.canary, Form: within + n.form, Length: n.length})
 	}
-	return out
 }
 
-// inGzip unpacks whatever looks like a gzip member and looks into it. A member
-// that is cut off is searched as far as it goes.
-func inGzip(data []byte, canary string) bool {
-	magic := []byte{0x1f, 0x8b, 0x08}
-	for at := 0; ; {
+// maxUnzipped bounds what one gzip member may grow to.
+const maxUnzipped = 256 << 20
+
+// unzip searches every gzip member in data, wherever it begins.
+func (s *searcher) unzip(path string, data []byte) error {
+	magic := []byte{0x1f, 0x8b, 8}
+	for at := 0; ; at++ {
 		next := bytes.Index(data[at:], magic)
 		if next < 0 {
-			return false
+			return nil
 		}
 		at += next
-		if z, err := gzip.NewReader(bytes.NewReader(data[at:])); err == nil {
-			plain, _ := io.ReadAll(io.LimitReader(z, biggestMember)) // cut off: what there is
-			if bytes.Contains(plain, []byte(canary)) {
-				return true
-			}
+		z, err := gzip.NewReader(bytes.NewReader(data[at:]))
+		if err != nil {
+			continue // three bytes that only look like one
 		}
-		at += len(magic)
-	}
-}
-
-// atBorder reports whether the file ends in the beginning of a canary, or
-// begins with its end.
-func atBorder(data []byte, canary string) bool {
-	for k := shortest; k < len(canary); k++ {
-		if bytes.HasSuffix(data, []byte(canary[:k])) || bytes.HasPrefix(data, []byte(canary[k-shortest+1:])) && len(canary)-(k-shortest+1) >= shortest {
-			return true
+		// A member that is cut or damaged is searched as far as it reads.
+		plain, _ := io.ReadAll(io.LimitReader(z, maxUnzipped+1))
+		if len(plain) > maxUnzipped {
+			return fmt.Errorf("%s: a gzip member grows beyond %d bytes", path, maxUnzipped)
 		}
+		s.scan(path, plain, "gzip ")
 	}
-	return false
 }

@@ -1,88 +1,118 @@
-package canary
+package canary_test
 
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"spillway.dev/spillway/e2e/canary"
 )
 
-const bird = "CANARY-0123456789-ABCDEFGHIJKLMNOPQRSTUVWXYZ-abcdefghij"
+const bird = "CANARY-5b1f0c9e7d2a4836b8e1f04c6a9d7e2b"
 
-// TestSearchFindsEveryForm is the positive control: what a program may have
-// left of an unsealed object is found, wherever it stands.
-func TestSearchFindsEveryForm(t *testing.T) {
-	zipped := func(s string) []byte {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		if _, err := z.Write([]byte(s)); err != nil {
-			t.Fatal(err)
-		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
+func write(t *testing.T, dir, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+		t.Fatal(err)
 	}
+}
+
+func zipped(t *testing.T, data string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// cut takes away the end of a gzip member.
+func cut(b []byte) []byte { return b[:len(b)-8] }
+
+func TestEveryFormIsFound(t *testing.T) {
+	noise := strings.Repeat("noise ", 1000)
 	tests := map[string]struct {
-		data []byte
-		form string
+		files map[string][]byte
+		form  string
 	}{
-		"raw, in the middle":             {[]byte("before " + bird + " behind"), "raw"},
-		"base64, aligned":                {[]byte(base64.StdEncoding.EncodeToString([]byte(bird + "behind"))), "base64"},
-		"base64, one byte before":        {[]byte(base64.StdEncoding.EncodeToString([]byte("x" + bird + "behind"))), "base64"},
-		"base64, two bytes before":       {[]byte(base64.URLEncoding.EncodeToString([]byte("xy" + bird + "z"))), "base64"},
-		"hex":                            {[]byte(hex.EncodeToString([]byte("x" + bird))), "hex"},
-		"gzip behind other bytes":        {append([]byte("header"), zipped("much text "+bird)...), "gzip"},
-		"gzip, cut off":                  {zipped(bird + string(make([]byte, 4096)))[:80], "gzip"},
-		"the first half at a file's end": {[]byte("data" + bird[:20]), "split"},
-		"the last half at its beginning": {[]byte(bird[20:] + "data"), "split"},
+		"raw":            {map[string][]byte{"f": []byte(noise + bird + noise)}, "raw"},
+		"hex":            {map[string][]byte{"f": []byte(noise + hex.EncodeToString([]byte(bird)))}, "hex"},
+		"upper hex":      {map[string][]byte{"f": []byte(strings.ToUpper(hex.EncodeToString([]byte(bird))))}, "hex"},
+		"gzip":           {map[string][]byte{"f": zipped(t, noise+bird)}, "gzip raw"},
+		"gzip later":     {map[string][]byte{"f": append([]byte("\x1f\x8b\x08"+noise), zipped(t, bird)...)}, "gzip raw"},
+		"cut gzip":       {map[string][]byte{"f": cut(zipped(t, bird+noise))}, "gzip raw"},
+		"file name":      {map[string][]byte{"x" + bird: nil}, "name raw"},
+		"base64 in gzip": {map[string][]byte{"f": zipped(t, base64.StdEncoding.EncodeToString([]byte("x"+bird+noise)))}, "gzip base64"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "file"), tt.data, 0o600); err != nil {
-				t.Fatal(err)
+			for n, data := range tt.files {
+				write(t, dir, n, data)
 			}
-			r, err := Search(dir, []string{"another string that is long enough to count", bird})
+			r, err := canary.Search(dir, []string{bird})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, h := range r.Found {
-				if h.Canary == 1 && h.Form == tt.form {
-					return
-				}
+			if len(r.Found) != 1 || r.Found[0].Form != tt.form || r.CleartextBytes() == 0 {
+				t.Errorf("found %+v, want %s", r.Found, tt.form)
 			}
-			t.Errorf("found %+v, want form %s", r.Found, tt.form)
+		})
+	}
+	for shift := range 7 {
+		for name, enc := range map[string]*base64.Encoding{"std": base64.StdEncoding, "url": base64.RawURLEncoding} {
+			t.Run(fmt.Sprintf("base64 %s behind %d bytes", name, shift), func(t *testing.T) {
+				dir := t.TempDir()
+				write(t, dir, "f", []byte(enc.EncodeToString([]byte(noise[:shift]+bird+"tail?>"))))
+				r, err := canary.Search(dir, []string{bird})
+				if err != nil || len(r.Found) != 1 || r.Found[0].Form != "base64" {
+					t.Errorf("found %+v, %v", r.Found, err)
+				}
+			})
+		}
+	}
+	for at := 1; at < len(bird); at++ {
+		t.Run(fmt.Sprintf("split after %d", at), func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, "one", []byte(noise+bird[:at]))
+			write(t, dir, "two", []byte(bird[at:]+noise))
+			r, err := canary.Search(dir, []string{bird})
+			if err != nil || len(r.Found) == 0 || r.Found[0].Form != "split" {
+				t.Errorf("found %+v, %v", r.Found, err)
+			}
 		})
 	}
 }
 
-func TestSearchFindsNothingInOtherData(t *testing.T) {
+func TestRandomBytesHoldNoCanary(t *testing.T) {
 	dir := t.TempDir()
-	other := bytes.Repeat([]byte("CANARY-0123456789-x"), 1000) // a part that is too short to count
-	if err := os.WriteFile(filepath.Join(dir, "file"), other, 0o600); err != nil {
+	data := make([]byte, 4<<20)
+	if _, err := rand.Read(data); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Search(dir, []string{bird})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Found) > 0 || r.Files != 1 || r.Bytes != int64(len(other)) {
-		t.Errorf("Search() = %+v, want one file and nothing found", r)
+	write(t, dir, "f", data)
+	r, err := canary.Search(dir, []string{bird})
+	if err != nil || len(r.Found) != 0 || r.Files != 1 || r.Bytes != 4<<20 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-func TestSearchRefusesCanariesThatProveNothing(t *testing.T) {
-	if _, err := Search(t.TempDir(), []string{"short"}); err == nil {
-		t.Error("a canary of 5 bytes was accepted")
+func TestNothingIsLeftOutSilently(t *testing.T) {
+	if _, err := canary.Search(filepath.Join(t.TempDir(), "none"), []string{bird}); err == nil {
+		t.Error("a directory that isn't there was searched")
 	}
-}
-
-func TestSearchSaysWhatItCouldNotRead(t *testing.T) {
-	if _, err := Search(filepath.Join(t.TempDir(), "absent"), []string{bird}); err == nil {
-		t.Error("a folder that does not exist was searched without an error")
+	if _, err := canary.Search(t.TempDir(), []string{"short"}); err == nil {
+		t.Error("a short canary was taken")
 	}
 }
