@@ -41,14 +41,18 @@ type Hit struct {
 	File   string `json:"file"`
 	Canary int    `json:"canary"` // index in the list that was searched for
 	Form   string `json:"form"`   // raw, base64, hex, split; with "gzip " in front inside a gzip member
-	Length int    `json:"length"` // cleartext bytes of it
 }
 
-// CleartextBytes is how many bytes of canaries lie there in any form.
-func (r Report) CleartextBytes() int64 {
+// CleartextBytes is how many bytes of the canaries lie there in any form; of
+// one that is split, the half that gave it away counts.
+func (r Report) CleartextBytes(canaries []string) int64 {
 	var n int64
 	for _, h := range r.Found {
-		n += int64(h.Length)
+		length := len(canaries[h.Canary])
+		if strings.HasSuffix(h.Form, "split") {
+			length /= 2
+		}
+		n += int64(length)
 	}
 	return n
 }
@@ -92,19 +96,18 @@ type needle struct {
 	canary int
 	form   string
 	text   []byte
-	length int // cleartext bytes that it stands for
 }
 
 // formsOf lists all forms of a canary. The halves stand for a split: whatever
 // the border, one side holds at least half.
 func formsOf(i int, c string) []needle {
 	all := []needle{
-		{i, "raw", []byte(c), len(c)},
-		{i, "hex", []byte(hex.EncodeToString([]byte(c))), len(c)},
-		{i, "hex", []byte(strings.ToUpper(hex.EncodeToString([]byte(c)))), len(c)},
+		{i, "raw", []byte(c)},
+		{i, "hex", []byte(hex.EncodeToString([]byte(c)))},
+		{i, "hex", []byte(strings.ToUpper(hex.EncodeToString([]byte(c))))},
 	}
 	half := len(c) / 2
-	all = append(all, needle{i, "split", []byte(c[:half]), half}, needle{i, "split", []byte(c[len(c)-half:]), half})
+	all = append(all, needle{i, "split", []byte(c[:half])}, needle{i, "split", []byte(c[len(c)-half:])})
 	for shift := range 3 {
 		// Encode behind so many other bytes, and keep what does not depend
 		// on the neighbours.
@@ -112,7 +115,7 @@ func formsOf(i int, c string) []needle {
 			text := enc.EncodeToString(append(make([]byte, shift), c...))
 			skip := (shift*8 + 5) / 6
 			whole := (shift + len(c)) * 8 / 6
-			all = append(all, needle{i, "base64", []byte(text[skip:whole]), len(c)})
+			all = append(all, needle{i, "base64", []byte(text[skip:whole])})
 		}
 	}
 	return all
@@ -138,7 +141,7 @@ func (s *searcher) scan(path string, data []byte, within string) {
 		}
 		seen[key] = true
 		whole[n.canary] = whole[n.canary] || n.form == "raw"
-		s.report.Found = append(s.report.Found, Hit{File: path, Canary: n.canary, Form: within + n.form, Length: n.length})
+		s.report.Found = append(s.report.Found, Hit{File: path, Canary: n.canary, Form: within + n.form})
 	}
 }
 

@@ -65,7 +65,7 @@ func TestEveryFormIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(r.Found) != 1 || r.Found[0].Form != tt.form || r.CleartextBytes() == 0 {
+			if len(r.Found) != 1 || r.Found[0].Form != tt.form || r.CleartextBytes([]string{bird}) == 0 {
 				t.Errorf("found %+v, want %s", r.Found, tt.form)
 			}
 		})
