@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -119,7 +120,12 @@ func rich() given {
 	}
 	g = g.gang("sweep", 1).times(5).work(func(w *plan.Gang) { w.Inputs = []string{"s3://b/x/", "s3://a/y/", "s3://a/z/"} }).
 		gang("sweep2", 1).times(5).gang("ring", 2).times(3).together().priority(5).
-		gang("fresh", 2).waiting(time.Second).gangOf("nobody", "stray", 2).gang("again", 2)
+		gang("fresh", 2).waiting(time.Second).gangOf("nobody", "stray", 2).gang("again", 2).
+		gang("gated", 1).times(3).pods(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "b"}, {Name: "a"}} }).
+		gang("tired", 2)
+	for i, why := range []string{"JoinDeadline", "MachineLost", "WorkFailed", "ReadyDeadline", "BuyDeadline"} {
+		g = g.burst("tired", []string{"ovh", "cleura"}[i%2], "Ending="+why, v1alpha1.Failed)
+	}
 	return g.burst("again", "ovh", "Ending=JoinDeadline", v1alpha1.Failed).burst("equal-1", "cleura", v1alpha1.Reserved).
 		rules(func(s *v1alpha1.BurstTenantSpec) {
 			s.Sources = []v1alpha1.DataSource{{Name: "a", Bucket: "a"}}

@@ -76,7 +76,8 @@ func newRun(s State) (*run, error) {
 // the working book: they were decided, and their money is as good as gone.
 func (r *run) promise() {
 	for _, b := range r.history.live {
-		if _, booked := r.book.Open[string(b.UID)]; booked {
+		_, booked := r.book.Open[string(b.UID)]
+		if _, ended := outcome(b); booked || ended {
 			continue
 		}
 		if res, err := reservationOf(b); err == nil {
