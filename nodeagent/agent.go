@@ -231,13 +231,16 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return nil
 	}
 	failed := make(chan error, 1)
-	if phase := a.keeper.Phase(); phase == Working {
+	switch phase := a.keeper.Phase(); {
+	case phase != Working:
+		a.config.Log.Error("the lease has ended before the agent started: no work is begun", "phase", phase.String())
+	case a.session.WipeBegun:
+		a.config.Log.Error("the node was wiped before the agent started: no work is begun")
+	default:
 		if a.listener, err = listen(a.config.Front, a.front); err != nil {
 			return err
 		}
 		failed = a.listener.failed
-	} else {
-		a.config.Log.Error("the lease has ended before the agent started: no work is begun", "phase", phase.String())
 	}
 	begin(a.watchPods)
 	begin(a.watchNode)

@@ -322,6 +322,58 @@ func TestKillWithTheKeyIsSaid(t *testing.T) {
 	}
 }
 
+// A wipe is for good: an agent that is started again after it takes no key,
+// serves nothing, and reports the same proof.
+func TestWipeIsForGood(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	first := w.agent("--front", w.front)
+	w.report("a report", func(link.Report) bool { return true })
+	w.hub.Tell(nodeName, link.Orders{Wipe: &link.WipeOrder{ID: "order-1"}})
+	before := w.report("the proof", func(r link.Report) bool { return r.Wipe != nil })
+	if err := first.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	first.exit()
+	w.hub.Forget(nodeName)
+	w.agent("--front", w.front)
+	after := w.report("the proof again", func(r link.Report) bool { return r.Wipe != nil })
+	p, err := wipe.Verify(after.ProofKey, *after.Wipe)
+	if err != nil || !bytes.Equal(before.Wipe.Payload, after.Wipe.Payload) || p.KeyReceived {
+		t.Errorf("proof after a restart: %v, %+v", err, p)
+	}
+	sealed, err := link.SealKey(after.HPKE, burstUID, nodeName, w.dataKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.hub.Tell(nodeName, link.Orders{Key: &sealed, Lease: w.lease(2, long, 2*long)})
+	if r := w.report("the lease that came with the key", func(r link.Report) bool { return r.Lease == 2 }); r.KeyHeld {
+		t.Error("a wiped node took a key")
+	}
+	if _, err := w.job("GET", "/data/train/part-0", ""); err == nil {
+		t.Error("a wiped node serves")
+	}
+}
+
+// A lease that ends while the controller can still be reached: the proof
+// arrives before the machine is off.
+func TestLastWord(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	agent := w.agent("--front", w.front)
+	w.report("a report", func(link.Report) bool { return true })
+	w.hub.Tell(nodeName, link.Orders{Lease: w.lease(2, 500*time.Millisecond, time.Second)})
+	if code := agent.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	r, _, ok := w.hub.Report(nodeName)
+	if !ok || r.Wipe == nil {
+		t.Fatal("the proof did not arrive")
+	}
+	p, err := wipe.Verify(r.ProofKey, *r.Wipe)
+	if err != nil || p.OrderID != "" || !strings.Contains(p.Cause, "hard end") {
+		t.Errorf("proof: %v, %+v", err, p)
+	}
+}
+
 func TestWrongUsage(t *testing.T) {
 	w := newWorld(t, long, 2*long)
 	empty := filepath.Join(w.dir, "empty.json")
