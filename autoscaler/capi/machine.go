@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,10 +53,13 @@ func Token(burst types.UID, ordinal int32) string {
 	return fmt.Sprintf("%s-%d", burst, ordinal)
 }
 
+// scheme starts every provider id of ours.
+const scheme = "spillway://"
+
 // ProviderID is the id by which Cluster API matches Machine and Node. It is
 // fixed before the machine exists and compared as an exact string.
 func ProviderID(provider, region string, burst types.UID, ordinal int32) string {
-	return fmt.Sprintf("spillway://%s/%s/%s", provider, region, Token(burst, ordinal))
+	return fmt.Sprintf("%s%s/%s/%s", scheme, provider, region, Token(burst, ordinal))
 }
 
 // Order is what is asked for one machine.
@@ -284,6 +288,40 @@ func (m *Machines) Forget(ctx context.Context, burst types.UID) error {
 		return nil
 	}
 	return m.DropUserData(ctx, burst)
+}
+
+// DropStrays deletes the Node objects that carry a provider id of ours and
+// belong to no machine that is recorded, and returns their names: a machine
+// that booted after its deletion was asked must not stay as a Node for ever
+// (cases: B-4 kubernetes-sigs/cluster-api#7237). Nodes are read before the
+// records, so that a machine that is just being made is not taken for one.
+func (m *Machines) DropStrays(ctx context.Context) ([]string, error) {
+	var nodes corev1.NodeList
+	if err := m.Client.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("look for stray nodes: %w", err)
+	}
+	var records infrav1.SpillwayMachineList
+	if err := m.Client.List(ctx, &records, client.InNamespace(m.Cluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("look for stray nodes: %w", err)
+	}
+	known := map[string]bool{}
+	for _, sm := range records.Items {
+		known[sm.Spec.ProviderID] = true
+	}
+	var dropped []string
+	for _, n := range nodes.Items {
+		if id := n.Spec.ProviderID; !strings.HasPrefix(id, scheme) || known[id] {
+			continue
+		}
+		// This very object: one that registered anew meanwhile is looked at again.
+		err := m.Client.Delete(ctx, &n, client.Preconditions{UID: &n.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return dropped, fmt.Errorf("delete stray node %s: %w", n.Name, err)
+		}
+		dropped = append(dropped, n.Name)
+	}
+	slices.Sort(dropped)
+	return dropped, nil
 }
 
 // forget removes the record's finalizer. The infrastructure controller removes

@@ -288,6 +288,39 @@ func TestDeleteEndsAHalfMadeMachine(t *testing.T) {
 	}
 }
 
+// cases: B-4 kubernetes-sigs/cluster-api#7237
+func TestStrayNodesGo(t *testing.T) {
+	m := newMachines(t)
+	if err := m.Ensure(t.Context(), order(0)); err != nil {
+		t.Fatal(err)
+	}
+	for name, id := range map[string]string{
+		node: capi.ProviderID("west", "w1", burstUID, 0), "rack1": "", "rack2": "openstack://r/1",
+		"spw-dead0000-0": "spillway://west/w1/dead0000-0",
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.NodeSpec{ProviderID: id}}
+		if err := m.Client.Create(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range [][]string{{"spw-dead0000-0"}, nil} {
+		got, err := m.DropStrays(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("pass %d dropped (-want +got):\n%s", i, diff)
+		}
+	}
+	var left corev1.NodeList
+	if err := m.Client.List(t.Context(), &left); err != nil {
+		t.Fatal(err)
+	}
+	if len(left.Items) != 3 {
+		t.Errorf("%d nodes left, want 3", len(left.Items))
+	}
+}
+
 // cases: B-1 kubernetes-sigs/cluster-api PR#11552, #3631, #3673
 func TestEnsureClusterMakesAndMends(t *testing.T) {
 	c := newClient(t)

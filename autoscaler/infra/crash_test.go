@@ -21,7 +21,7 @@ import (
 // acts, in one life after the other, and restarts it in a new epoch: in the end
 // the cloud has made one machine and bills none.
 //
-// cases: H-1 kubernetes-sigs/karpenter#1448
+// cases: H-1 kubernetes-sigs/karpenter#1448, F16 karpenter-provider-hetzner PR#53
 func TestCrashAfterEveryAct(t *testing.T) {
 	clouds := map[string]fake.Timing{
 		"a quick cloud":           {BootTakes: 5 * time.Second, DeleteTakes: 8 * time.Second},

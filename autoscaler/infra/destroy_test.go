@@ -15,6 +15,7 @@ import (
 	"spillway.dev/spillway/providers/fake"
 )
 
+// cases: F17 karpenter-provider-gcp#242: accepted is not gone.
 func TestMachineEndsWithAllItsParts(t *testing.T) {
 	b := newBench(t)
 	b.run(20 * time.Second)
@@ -204,8 +205,9 @@ func TestDeletionBeforeTheMachineIsSeen(t *testing.T) {
 	})
 }
 
-// cases: B-13 kubernetes-sigs/cluster-api-provider-openstack#1404: what half
-// creates left behind goes with the object.
+// cases: B-13 kubernetes-sigs/cluster-api-provider-openstack#1404, D-68
+// skypilot-org/skypilot PR#2990: what half creates left behind is said, and
+// goes with the object.
 func TestLeftoversGoWithTheObject(t *testing.T) {
 	b := newBench(t)
 	b.cloud.Script(fake.Fault{Op: "create", Effect: fake.HalfMade}, fake.Fault{Op: "delete", Effect: fake.ServerError})

@@ -88,11 +88,11 @@ func PlanSweep(now time.Time, machines []providers.Machine, known Records, rules
 
 // SweepReport is what one sweep of one account came to.
 type SweepReport struct {
-	Listed  int      // machines and leftovers of this installation
-	Asked   []Doomed // deletes that the cloud accepted; it still may list them
-	Failed  []Doomed // deletes that failed; the error of Sweep has the words
-	Skipped bool     // nothing was decided: records could not be read
-	Alert   string   // see [SweepPlan.Alert]
+	Listed int      // machines and leftovers of this installation
+	Asked  []Doomed // deletes that the cloud accepted; it still may list them
+	Failed []Doomed // deletes that failed; the error of Sweep has the words
+	Blind  bool     // our records could not be read: only stamps counted
+	Alert  string   // see [SweepPlan.Alert]
 }
 
 // Sweep lists the account, decides, and asks for every delete that is due. It
@@ -115,7 +115,7 @@ func Sweep(ctx context.Context, d providers.Driver, known func(context.Context) 
 	if !rules.StampsOnly {
 		if records, err = known(ctx); err != nil {
 			problems = append(problems, fmt.Errorf("sweep: records of our own can't be read, only expired machines are deleted: %w", err))
-			rules.StampsOnly, report.Skipped = true, true
+			rules.StampsOnly, report.Blind = true, true
 		}
 	}
 	plan := PlanSweep(now(), machines, records, rules)

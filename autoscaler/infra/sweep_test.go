@@ -142,7 +142,7 @@ func TestSweepIsBounded(t *testing.T) {
 	})
 }
 
-// cases: D-64 skypilot-org/skypilot#2261: the controller is gone for good, and
+// cases: D-64 skypilot-org/skypilot#2261, F13 dstackai/dstack#3453: the controller is gone for good, and
 // the stamp alone ends the machine.
 func TestSweepOutsideTheClusterNeedsTheCloudOnly(t *testing.T) {
 	b := newBench(t)
