@@ -40,7 +40,7 @@ func zipped(t *testing.T, data string) []byte {
 // cut takes away the end of a gzip member.
 func cut(b []byte) []byte { return b[:len(b)-8] }
 
-func TestEveryFormIsFound(t *testing.T) {
+func TestSearchFindsEveryForm(t *testing.T) {
 	noise := strings.Repeat("noise ", 1000)
 	tests := map[string]struct {
 		files map[string][]byte
