@@ -43,19 +43,20 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 // verifier is what one pass over the journal knows so far. It grows with open
 // bursts and budget windows, and by a name for every settled burst.
 type verifier struct {
-	report   Report
-	seq      int64
-	prev     []byte
-	recorded int64
-	epoch    int64
-	budgets  quota.Book // only its budgets are used
-	balances map[account]int64
-	overruns map[money.Currency]bool // open now
-	zones    map[string]*time.Location
-	bursts   map[string]*life // nil once settled
-	streams  map[[3]string]*numbers
-	digests  int64 // of all usage records, by exclusive or
-	totals   map[totalKey]int64
+	report     Report
+	seq        int64
+	prev       []byte
+	recorded   int64
+	epoch      int64
+	budgets    quota.Book // only its budgets are used
+	balances   map[account]int64
+	overruns   map[money.Currency]bool // open now
+	zones      map[string]*time.Location
+	lastPeriod map[string]quota.Period // by budget
+	bursts     map[string]*life        // nil once settled
+	streams    map[[3]string]*numbers
+	digests    int64 // of all usage records, by exclusive or
+	totals     map[totalKey]int64
 }
 
 // account is one account in one currency.
@@ -66,14 +67,15 @@ type account struct {
 
 func newVerifier(path string) *verifier {
 	return &verifier{
-		report:   Report{Path: path, Findings: []Finding{}},
-		prev:     make([]byte, sha256.Size),
-		balances: make(map[account]int64),
-		overruns: make(map[money.Currency]bool),
-		zones:    make(map[string]*time.Location),
-		bursts:   make(map[string]*life),
-		streams:  make(map[[3]string]*numbers),
-		totals:   make(map[totalKey]int64),
+		report:     Report{Path: path, Findings: []Finding{}},
+		prev:       make([]byte, sha256.Size),
+		balances:   make(map[account]int64),
+		overruns:   make(map[money.Currency]bool),
+		zones:      make(map[string]*time.Location),
+		lastPeriod: make(map[string]quota.Period),
+		bursts:     make(map[string]*life),
+		streams:    make(map[[3]string]*numbers),
+		totals:     make(map[totalKey]int64),
 	}
 }
 
