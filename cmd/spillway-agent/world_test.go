@@ -79,7 +79,7 @@ func newWorld(t *testing.T, soft, hard time.Duration) *world {
 	pool := x509.NewCertPool()
 	pool.AddCert(w.ca)
 	w.hub = link.NewHub(link.HubConfig{
-		ClusterCA: pool, Now: time.Now, Hold: time.Second,
+		ClusterCA: pool, Now: time.Now, Hold: 5 * time.Second,
 		NodeBurst: func(node string) (string, bool) { return w.join.Burst, node == nodeName },
 	})
 	w.hubTCP = httptest.NewUnstartedServer(w.hub)
