@@ -58,6 +58,7 @@ func TestGuards(t *testing.T) {
 	t.Run("an approved pod runs on the burst node", g.approvedPodIsBound)
 	t.Run("a daemon of the cluster itself lands on burst nodes, a tenant's does not", g.daemonsLand)
 	t.Run("a deleted namespace takes its bursts along", g.namespaceGoes)
+	t.Run("bad objects are refused by the name of their field", func(t *testing.T) { objectsStory(t, g.admin.dyn) })
 }
 
 // judge runs an attempt and returns the words of its refusal.

@@ -156,7 +156,7 @@ func (s *story) until(ctx context.Context, patience time.Duration, what string, 
 func (s *story) shape(namespace, name string, gpus int, deadline int64) Shape {
 	return Shape{
 		Namespace: namespace, Name: name, GPUs: gpus, DeadlineSeconds: deadline, Endpoint: "http://" + s.world.StoreAddress(),
-		Epochs: 10, Passes: 20,
+		Epochs: 8, Passes: 20,
 	}
 }
 
