@@ -66,6 +66,17 @@ func TestFit(t *testing.T) {
 			nodes: two, pods: []*corev1.Pod{pod("x", 1, selecting("nvidia.com/gpu.product", "NVIDIA-H200"))},
 			want: "x nowhere, 0/2 nodes fit: 2 node(s) didn't match Pod's node affinity/selector",
 		},
+		"a pod that names its node has no other": {
+			nodes: two, bound: []*corev1.Pod{pod("old", 2, on("b"))},
+			pods: []*corev1.Pod{pod("x", 2, func(p *corev1.Pod) {
+				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
+						Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"b"},
+					}}}},
+				}}}
+			})},
+			want: "x nowhere, 0/2 nodes fit: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't satisfy plugin NodeAffinity",
+		},
 		"a host port is taken once a node": {
 			nodes: two, pods: []*corev1.Pod{pod("x", 0, hostPort(80)), pod("y", 0, hostPort(80)), pod("z", 0, hostPort(80))},
 			want: "x on a; y on b; z nowhere, 0/2 nodes fit: 2 node(s) didn't have free ports for the requested pod ports",
