@@ -16,6 +16,7 @@ import (
 
 	infrav1 "spillway.dev/spillway/autoscaler/api/infrastructure/v1alpha1"
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/lifecycle"
 	"spillway.dev/spillway/nodeagent/link"
 )
 
@@ -106,7 +107,7 @@ func (l *listener) bookLocal(ctx context.Context, node string) error {
 		}
 		last = max(last, u.Seq)
 	}
-	if err := l.ledger.RecordUsage(ctx, report.Usage); err != nil {
+	if err := lifecycle.Booked(l.log, node, l.ledger.RecordUsage(ctx, report.Usage)); err != nil {
 		return err
 	}
 	l.hub.Tell(node, link.Orders{UsageAck: last, UsageJournal: report.Journal})

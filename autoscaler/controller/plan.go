@@ -61,10 +61,11 @@ func (p *process) addLife(context.Context) error {
 	if err != nil {
 		return err
 	}
+	machines := &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()}
 	life := &lifecycle.Reconciler{
 		Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Ledger: p.treasury, Data: data, Nodes: p.hub, Records: p.records, Workload: p.pods(),
-		Machines: &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()},
-		Joins: &lifecycle.NodeJoins{Client: p.mgr.GetClient(), Secret: p.keys.join.Seed(), Site: link.Join{
+		Machines: machines,
+		Joins: &lifecycle.NodeJoins{Client: p.mgr.GetClient(), Secret: p.keys.join.Seed(), Drop: machines.DropUserData, Site: link.Join{
 			APIServer: "https://" + p.Endpoint, ClusterCA: p.ClusterCA, Installation: p.Life.Installation,
 			Controller: p.Link, ControllerCA: p.keys.caPEM, Gate: "https://" + p.Gate, GateCA: p.keys.caPEM,
 			Store: p.StoreAddress, Region: p.StoreRegion, LeaseKey: p.keys.lease.Public().(ed25519.PublicKey),
@@ -207,7 +208,12 @@ func (p *process) sweepAll(ctx context.Context, known func(context.Context) (inf
 	if err := p.mgr.GetClient().List(ctx, clouds); err != nil {
 		return fmt.Errorf("list providers: %w", err)
 	}
-	var problems []error
+	machines := &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()}
+	strays, err := machines.DropStrays(ctx)
+	for _, node := range strays {
+		p.Log.Warn("sweeper deletes a Node that belongs to no machine", "node", node)
+	}
+	problems := []error{err}
 	for _, cloud := range clouds.Items {
 		driver, err := p.drivers.of(ctx, cloud.Name)
 		if err != nil {

@@ -67,6 +67,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	c.REST, c.EmbeddedCAPI = unthrottled(c.REST), unthrottled(c.EmbeddedCAPI)
 	p := &process{Config: c}
 	var err error
 	if p.meters, err = newMeters(metrics.Registry); err != nil {
@@ -88,6 +89,18 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return nil
+}
+
+// unthrottled leaves it to the API server's priority and fairness how fast this
+// process may go: the client's own limit, 5 requests a second, would make a
+// lease wait behind events.
+func unthrottled(c *rest.Config) *rest.Config {
+	if c == nil {
+		return nil
+	}
+	c = rest.CopyConfig(c)
+	c.QPS = -1
+	return c
 }
 
 // openData opens what outlives the process.
@@ -164,7 +177,7 @@ func (p *process) addServers(context.Context) error {
 	if !pool.AppendCertsFromPEM(p.ClusterCA) {
 		return fmt.Errorf("cluster CA: no certificate in it")
 	}
-	belongs := nodeBurst(p.mgr.GetAPIReader())
+	belongs := nodeBurst(p.mgr.GetClient()) // from the cache: it is asked for every request of a node
 	p.hub = link.NewHub(link.HubConfig{ClusterCA: pool, NodeBurst: belongs, Now: time.Now})
 	p.gate = stager.NewGate(stager.GateConfig{
 		Store: p.Store, Hosts: []string{hostOf(p.StoreAddress)}, NodeBurst: belongs, Now: time.Now,

@@ -127,7 +127,7 @@ func (p *pass) permit(ctx context.Context, before string) (res ctrl.Result, ok b
 	case errors.Is(err, quota.ErrPermitUsed): // by whom? look twice first
 		p.set(Purchased, metav1.ConditionUnknown, ReasonOutcomeUnknown, "the permit was used before: looking for the machine")
 		return ctrl.Result{RequeueAfter: p.timing.LookAgain}, false, nil
-	case errors.Is(err, quota.ErrUnknownBurst), errors.Is(err, quota.ErrSettled):
+	case errors.Is(err, quota.ErrUnknownBurst), errors.Is(err, quota.ErrSettled), errors.Is(err, quota.ErrDraining):
 		p.refuse(RefusedNoReservation, err.Error())
 		return res, false, nil
 	default: // nothing was asked of the cloud

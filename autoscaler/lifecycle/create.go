@@ -31,7 +31,7 @@ func (r *Reconciler) requestMachines(ctx context.Context, b record) (outcome, er
 	}
 	hard := r.Settings.readyBy(p, b.now.Add(r.Settings.BuyDeadline))
 	joinBy := r.Settings.JoinBy(p, b.now)
-	b.Status.Lease = &v1alpha1.BurstLease{Serial: 1, Soft: metav1.NewTime(hard), Hard: metav1.NewTime(hard)}
+	b.Status.Lease = &v1alpha1.BurstLease{Serial: 1, Issued: metav1.NewTime(b.now), Soft: metav1.NewTime(hard), Hard: metav1.NewTime(hard)}
 	for ordinal := range b.Spec.Machines {
 		lease, err := r.sign(b, capi.NodeName(b.UID, ordinal))
 		if err != nil {
@@ -145,6 +145,6 @@ func (r *Reconciler) provider(ctx context.Context, b record) (*v1alpha1.BurstPro
 func (r *Reconciler) sign(b record, node string) (link.SignedLease, error) {
 	l := b.Status.Lease
 	return link.SignLease(r.LeaseKey, link.Lease{
-		Burst: b.uid(), Node: node, Serial: l.Serial, Soft: l.Soft.Time, Hard: l.Hard.Time,
+		Burst: b.uid(), Node: node, Serial: l.Serial, Issued: l.Issued.Time, Soft: l.Soft.Time, Hard: l.Hard.Time,
 	})
 }

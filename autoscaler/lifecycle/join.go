@@ -41,6 +41,11 @@ func (r *Reconciler) nodesJoined(ctx context.Context, b record) (outcome, error)
 		}
 	}
 	if waiting == "" && int32(len(views)) == b.Spec.Machines {
+		// What joined needs no token any more, and user-data can be read from
+		// the cloud (cases: B-28 kubernetes-sigs/cluster-api#1739).
+		if err := r.Joins.Revoke(ctx, b.Burst); err != nil {
+			return outcome{}, err
+		}
 		return outcome{message: fmt.Sprintf("%d nodes, %d x %s each", len(views), b.Spec.Offer.GPUs, b.Spec.Offer.GPUResource)}, nil
 	}
 	return r.lateJoin(ctx, b, views, waiting)

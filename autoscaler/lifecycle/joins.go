@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -27,6 +28,8 @@ type NodeJoins struct {
 	// Site is what every machine is told: addresses, authorities, the store,
 	// the key of the leases.
 	Site link.Join
+	// Drop deletes the user-data of a burst's machines.
+	Drop func(ctx context.Context, burst types.UID) error
 }
 
 // UserData implements [Joins].
@@ -81,5 +84,5 @@ func (j *NodeJoins) Revoke(ctx context.Context, b *v1alpha1.Burst) error {
 			return fmt.Errorf("revoke the join token of node %s: %w", node, err)
 		}
 	}
-	return nil
+	return j.Drop(ctx, b.UID)
 }

@@ -2,13 +2,16 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/nodeagent/link"
+	"spillway.dev/spillway/quota"
 )
 
 // attend does what the burst's nodes need at every visit, whatever step the
@@ -53,10 +56,21 @@ func (r *Reconciler) bookUsage(ctx context.Context, b record, report link.Report
 		u.GPUModel = b.Spec.Offer.GPUModel
 		last = max(last, u.Seq)
 	}
-	if err := r.Ledger.RecordUsage(ctx, report.Usage); err != nil {
+	if err := Booked(r.Log, report.Node, r.Ledger.RecordUsage(ctx, report.Usage)); err != nil {
 		return 0, fmt.Errorf("book usage of node %s: %w", report.Node, err)
 	}
 	return last, nil
+}
+
+// Booked tells usage that may be acknowledged from usage that must come again.
+// The ledger books the good records of a report and refuses the bad ones for
+// good: those are said once, and never hold up what follows them.
+func Booked(log *slog.Logger, node string, err error) error {
+	if errors.Is(err, quota.ErrInvalid) || errors.Is(err, quota.ErrConflict) {
+		log.Error("usage records are refused and not booked", "node", node, "error", err)
+		return nil
+	}
+	return err
 }
 
 // orders is all that a node is to know now. The key is told until it is held.
@@ -121,7 +135,7 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 	}
 	return r.save(ctx, b, func() {
 		b.Status.Lease = &v1alpha1.BurstLease{
-			Serial: l.Serial + 1, Hard: metav1.NewTime(hard), Soft: metav1.NewTime(hard.Add(-r.Settings.LeaseStop)),
+			Serial: l.Serial + 1, Issued: metav1.NewTime(b.now), Hard: metav1.NewTime(hard), Soft: metav1.NewTime(hard.Add(-r.Settings.LeaseStop)),
 		}
 	})
 }

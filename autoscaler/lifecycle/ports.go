@@ -42,9 +42,9 @@ type Joins interface {
 	// UserData makes the machine's join token, once, and renders its
 	// user-data with the first lease.
 	UserData(ctx context.Context, b *v1alpha1.Burst, ordinal int32, first link.SignedLease, joinBy time.Time) ([]byte, error)
-	// Revoke ends the join tokens of the burst. The machines go first: one
-	// that boots late must still be turned away (cases: B-4
-	// kubernetes-sigs/cluster-api#7237).
+	// Revoke ends the join tokens of the burst and drops the user-data: after
+	// the join, and again after the machines are gone. A machine that boots
+	// late is turned away then (cases: B-4 kubernetes-sigs/cluster-api#7237).
 	Revoke(ctx context.Context, b *v1alpha1.Burst) error
 }
 

@@ -132,14 +132,16 @@ func (w *World) startControlPlane(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if w.Kube, err = kubernetes.NewForConfig(w.ControlPlane.AdminConfig); err != nil {
+	admin := w.ControlPlane.AdminConfig
+	admin.QPS = -1 // a watcher that polls must not hold up the others
+	if w.Kube, err = kubernetes.NewForConfig(admin); err != nil {
 		return fmt.Errorf("API client: %w", err)
 	}
 	scheme, err := w.NewScheme()
 	if err != nil {
 		return err
 	}
-	if w.Client, err = client.New(w.ControlPlane.AdminConfig, client.Options{Scheme: scheme}); err != nil {
+	if w.Client, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("API client: %w", err)
 	}
 	return nil

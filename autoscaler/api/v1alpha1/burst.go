@@ -209,6 +209,7 @@ type BurstMachine struct {
 // BurstLease is the newest lease that was signed for the burst's nodes.
 type BurstLease struct {
 	Serial int64       `json:"serial"`
+	Issued metav1.Time `json:"issued"`
 	Soft   metav1.Time `json:"soft"`
 	Hard   metav1.Time `json:"hard"`
 }
