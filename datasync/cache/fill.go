@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -53,6 +54,7 @@ type fill struct {
 	temp  *os.File
 	seal  *seal.Writer
 	got   int64
+	kept  bool
 	err   error
 }
 
@@ -138,14 +140,17 @@ func (c *fill) commit() error {
 	}
 	if c.err == nil {
 		c.err = c.front.shelf.keep(c.entry, c.temp.Name())
+		c.kept = c.err == nil
 	}
 	return c.err
 }
 
 // discard removes what was not committed.
 func (c *fill) discard() {
-	_ = c.temp.Close()
-	_ = os.Remove(c.temp.Name())
+	if !c.kept { // else the name may belong to another by now
+		_ = c.temp.Close()
+		_ = os.Remove(c.temp.Name())
+	}
 	c.front.shelf.end(place{c.entry.object.Bucket, c.entry.object.Key})
 }
 
@@ -167,18 +172,21 @@ func (f *Front) bring(ctx context.Context, e *entry, key seal.DataKey) error {
 	if err != nil {
 		return fmt.Errorf("fetch staged entry: %w", err)
 	}
-	defer os.Remove(temp.Name())
-	defer temp.Close()
-	if err := f.fetch(ctx, e, key, temp); err != nil {
+	err = f.fetch(ctx, e, key, temp)
+	if cerr := temp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = f.shelf.keep(e, temp.Name())
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name())
 		if errors.Is(err, seal.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
 			f.count.damaged.Add(1)
 		}
 		return fmt.Errorf("fetch staged entry: %w", err)
 	}
-	if err := temp.Close(); err != nil {
-		return fmt.Errorf("fetch staged entry: %w", err)
-	}
-	return f.shelf.keep(e, temp.Name())
+	return nil
 }
 
 // fetch copies the staged ciphertext to dst and opens it on the way: what
@@ -259,7 +267,7 @@ func (f *Front) Prefetch(ctx context.Context) error {
 				if err := f.bringOne(ctx, e); err != nil {
 					mu.Lock()
 					failed++
-					first = cmpFirst(first, err)
+					first = cmp.Or(first, err)
 					mu.Unlock()
 				}
 			}
@@ -275,13 +283,6 @@ func (f *Front) Prefetch(ctx context.Context) error {
 		return fmt.Errorf("prefetch: %d of %d staged objects are not here: %w", failed, len(missing), first)
 	}
 	return nil
-}
-
-func cmpFirst(first, err error) error {
-	if first != nil {
-		return first
-	}
-	return err
 }
 
 func (f *Front) bringOne(ctx context.Context, e *entry) error {

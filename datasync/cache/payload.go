@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -122,5 +121,3 @@ func (d *deframer) header(b []byte) []byte {
 	d.left, d.last = n, n == 0
 	return b
 }
-
-var _ io.Writer = (*payload)(nil)
