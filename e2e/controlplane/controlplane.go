@@ -37,7 +37,7 @@ const (
 	// free a moment ago is taken.
 	startAttempts = 4
 	// readyWait bounds each wait for a component that runs but isn't ready.
-	readyWait = 90 * time.Second
+	readyWait = 3 * time.Minute
 )
 
 // Config says where the control plane finds its binary and keeps its files.

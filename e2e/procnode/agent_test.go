@@ -84,7 +84,7 @@ func testSocket(t *testing.T, w world) {
 	if err := s.PowerOff(t.Context(), "test"); err != nil {
 		t.Fatal(err)
 	}
-	<-m.Done()
+	goesOff(t, m)
 	if err := m.Err(); err != nil {
 		t.Errorf("Err() after power off = %v, want nil", err)
 	}
@@ -216,7 +216,7 @@ func testRefusals(t *testing.T, w world) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := start(t, tt.config)
-			<-m.Done()
+			goesOff(t, m)
 			if err := m.Err(); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Err() = %v, want it to contain %q", err, tt.want)
 			}
@@ -229,7 +229,7 @@ func testRefusals(t *testing.T, w world) {
 		if err := syscall.Kill(m.PID(), syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		<-m.Done()
+		goesOff(t, m)
 		if err := m.Err(); err != nil {
 			t.Error(err)
 		}

@@ -159,7 +159,7 @@ func testJoin(t *testing.T, w world) {
 func testJoinDenied(t *testing.T, w world) {
 	m := start(t, w.burst(t, "spw-denied-0", "denied"))
 	w.request(t, "spw-denied-0", certificatesv1.CertificateDenied)
-	<-m.Done()
+	goesOff(t, m)
 	if err := m.Err(); err == nil || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "said by the test") {
 		t.Errorf("Err() = %v, want that the join was refused, with the approver's words", err)
 	}
@@ -178,7 +178,7 @@ func testJoinTooLate(t *testing.T, w world) {
 			config.JoinDeadline = 2 * time.Second
 			change.change(&config)
 			m := start(t, config)
-			<-m.Done()
+			goesOff(t, m)
 			err := m.Err()
 			if err == nil {
 				t.Fatal("Err() = nil, want that the deadline has passed")

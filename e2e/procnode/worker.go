@@ -133,7 +133,6 @@ func (w *worker) live(ctx context.Context) {
 			w.refuse(err)
 			return
 		}
-		defer w.node.gpus.release(w.pod.UID)
 	}
 	if seconds := w.pod.Spec.ActiveDeadlineSeconds; seconds != nil {
 		deadline := w.start.Add(time.Duration(*seconds) * time.Second)
@@ -142,6 +141,8 @@ func (w *worker) live(ctx context.Context) {
 		}).Stop()
 	}
 	w.execute(ctx)
+	// Before the end is told: the scheduler may bind the next pod at once.
+	w.node.gpus.release(w.pod.UID)
 	w.conclude()
 }
 

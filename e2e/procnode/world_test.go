@@ -171,6 +171,16 @@ func start(t *testing.T, config procnode.Config) *procnode.Machine {
 	return m
 }
 
+// goesOff waits until a machine is off by itself.
+func goesOff(t *testing.T, m *procnode.Machine) {
+	t.Helper()
+	select {
+	case <-m.Done():
+	case <-time.After(patience):
+		t.Fatalf("the machine in %s is not off after %v", m.Dir, patience)
+	}
+}
+
 func (w world) ready(t *testing.T, name string) corev1.ConditionStatus {
 	t.Helper()
 	node, err := w.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
