@@ -165,10 +165,14 @@ func (m *Machines) infraMachine(o Order, meta metav1.ObjectMeta) *infrav1.Spillw
 // machine is a bare Machine: nothing recreates it, and it is deleted by name
 // (cases: B-23 cluster-api#75, kubernetes/autoscaler#5465). Its node is
 // deleted without a time limit: the default counts from the deletion, which
-// the hooks hold up for longer.
+// the hooks hold up for longer. It is not drained: when the hooks fall the work
+// is over and the node is wiped, and a drain would hold up the delete call for
+// 20 s (cases: B-5 cluster-api#12920, B-7 cluster-api#1870).
 func (m *Machines) machine(o Order, meta metav1.ObjectMeta) *clusterv1.Machine {
 	userData, forever := meta.Name+"-userdata", int32(0)
-	meta.Annotations = map[string]string{PreDrainHook: "spillway", PreTerminateHook: "spillway"}
+	meta.Annotations = map[string]string{
+		PreDrainHook: "spillway", PreTerminateHook: "spillway", clusterv1.ExcludeNodeDrainingAnnotation: "spillway",
+	}
 	return &clusterv1.Machine{
 		ObjectMeta: meta,
 		Spec: clusterv1.MachineSpec{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/capi"
 )
 
 // destroy gives the machines back. It is done only when the cloud lists
@@ -25,7 +26,7 @@ func (r *Reconciler) machinesGone(ctx context.Context, b record) (outcome, error
 	if err := r.Machines.Delete(ctx, b.UID); err != nil {
 		return outcome{}, err
 	}
-	if err := r.Machines.Release(ctx, b.UID); err != nil {
+	if err := r.Machines.Release(ctx, b.UID, capi.PreDrainHook, capi.PreTerminateHook); err != nil {
 		return outcome{}, err
 	}
 	views, err := r.Machines.Read(ctx, b.UID)

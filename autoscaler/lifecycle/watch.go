@@ -72,20 +72,29 @@ func (r *Reconciler) look(ctx context.Context, b record) (tally, error) {
 	return t, nil
 }
 
-// place keeps where a pod was seen.
+// place keeps where a pod was seen and when it ran: the pod itself goes with
+// its node.
 func (b record) place(pod *corev1.Pod) {
 	if pod.Spec.NodeName == "" {
 		return
 	}
+	seen := v1alpha1.PlacedPod{Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase)}
+	for _, c := range pod.Status.ContainerStatuses {
+		switch state := c.State; {
+		case state.Running != nil:
+			seen.Started = &state.Running.StartedAt
+		case state.Terminated != nil:
+			seen.Started, seen.Finished = &state.Terminated.StartedAt, &state.Terminated.FinishedAt
+		}
+	}
 	for i, p := range b.Status.Placed {
 		if p.UID == pod.UID {
-			b.Status.Placed[i].Phase = string(pod.Status.Phase)
+			seen.Logs = p.Logs
+			b.Status.Placed[i] = seen
 			return
 		}
 	}
-	b.Status.Placed = append(b.Status.Placed, v1alpha1.PlacedPod{
-		Name: pod.Name, UID: pod.UID, Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase),
-	})
+	b.Status.Placed = append(b.Status.Placed, seen)
 }
 
 // lostMachine says which machine the cloud does not have any more (cases: B-17

@@ -101,7 +101,7 @@ func (s *story) promises(ctx context.Context) error {
 		"6":  {jobs["b"].ResultSHA256 != "" && !home.IsZero() && !home.After(b.at(v1alpha1.MachineGone)), "ResultsHome stands before MachineGone in steps; records/*/logs hold b's logs"},
 		"7":  {certificate, "spillway wipe verify --key " + s.path("certificate.pub") + " " + b.Cert + ": " + b.CertLevel},
 		"8":  {b.Left == 0 && deleted, "the clouds' own lists: nothing is billed, every machine has its time of deletion"},
-		"9":  {"not exercised", "go test ./e2e -run TestCrash"},
+		"9":  {"not exercised", "go test ./e2e/stories -run TestCrash"},
 		"10": {strings.Contains(jobs["c"].Says, "EUR") && events > 0, fmt.Sprintf("%d refusal events on Job c; its annotation: %s", events, jobs["c"].Says)},
 	}
 	return nil

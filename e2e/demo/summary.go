@@ -83,6 +83,7 @@ type StepAt struct {
 
 // account gathers the summary after the burst has settled.
 func (s *story) account(ctx context.Context) error {
+	s.controller.End(15 * time.Second) // it has done its part; the ledger's file is whole now
 	for _, j := range []struct{ ns, name string }{{visionNS, "a"}, {visionNS, "b"}, {visionNS, "c"}, {newNS, "n"}} {
 		job, err := s.jobSummary(ctx, j.ns, j.name)
 		if err != nil {
@@ -93,7 +94,7 @@ func (s *story) account(ctx context.Context) error {
 	b := &BurstSummary{}
 	s.summary.Burst = b
 	s.fromRecord(b)
-	for _, read := range []func(context.Context, *BurstSummary) error{s.fromLedger, s.fromStore, s.fromClouds, s.fromDisks, s.keep} {
+	for _, read := range []func(context.Context, *BurstSummary) error{s.keep, s.fromLedger, s.fromStore, s.fromClouds, s.fromDisks} {
 		if err := read(ctx, b); err != nil {
 			return err
 		}
@@ -117,6 +118,11 @@ func (s *story) jobSummary(ctx context.Context, ns, name string) (JobSummary, er
 			if t := c.State.Terminated; t != nil {
 				sum.Where, sum.Seconds = p.Spec.NodeName, t.FinishedAt.Sub(t.StartedAt.Time).Seconds()
 			}
+		}
+	}
+	for _, p := range s.summary.burst.Status.Placed { // its pod went with its node
+		if name == s.summary.burst.Spec.Gang.Name && p.Started != nil && p.Finished != nil {
+			sum.Where, sum.Seconds = p.Node+" at "+s.summary.burst.Spec.Offer.Provider, p.Finished.Sub(p.Started.Time).Seconds()
 		}
 	}
 	if sum.Where == "pending" {
@@ -169,7 +175,7 @@ func (s *story) fromRecord(b *BurstSummary) {
 
 // fromLedger reads the money from the ledger's file.
 func (s *story) fromLedger(ctx context.Context, b *BurstSummary) error {
-	l, err := ledger.Open(ctx, filepath.Join(s.world.DataDir(), "ledger.db"), ledger.Options{Now: time.Now, ReadOnly: true})
+	l, err := ledger.Open(ctx, s.path("ledger.db"), ledger.Options{Now: time.Now, ReadOnly: true})
 	if err != nil {
 		return err
 	}

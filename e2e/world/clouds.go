@@ -127,6 +127,9 @@ func (w *World) boot(powered context.Context, m providers.Machine, userData []by
 	w.machines[m.ID] = machine
 	w.mu.Unlock()
 	<-machine.Done()
+	if powered.Err() != nil {
+		return nil // the cloud has cut the power
+	}
 	return machine.Err()
 }
 

@@ -266,6 +266,11 @@ type PlacedPod struct {
 	Node string    `json:"node"`
 	// +optional
 	Phase string `json:"phase,omitempty"`
+	// Started and Finished bound the run of its containers.
+	// +optional
+	Started *metav1.Time `json:"started,omitempty"`
+	// +optional
+	Finished *metav1.Time `json:"finished,omitempty"`
 	// Logs names the record that holds its logs.
 	// +optional
 	Logs string `json:"logs,omitempty"`
