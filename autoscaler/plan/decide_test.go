@@ -70,6 +70,10 @@ func TestDecide(t *testing.T) {
 			given: full.gang("train", 2).offer("cleura", 2, "2 EUR").pods(func(p *corev1.Pod) { p.Status.NominatedNodeName = "rack9" }),
 			want:  "train: burst 1xgpu2 at cleura for 1\n",
 		},
+		"nor does it while pods of that node are still listed": {
+			given: full.running("victim", "rack9", 2, 0).gang("train", 2).offer("cleura", 2, "2 EUR").pods(func(p *corev1.Pod) { p.Status.NominatedNodeName = "rack9" }).leaving("victim", time.Minute),
+			want:  "train: burst 1xgpu2 at cleura for 1\n",
+		},
 		"a victim that never leaves is not waited for for ever": {
 			given: full.running("victim", "rack1", 0, 0).gang("train", 2).offer("cleura", 2, "2 EUR").pods(func(p *corev1.Pod) { p.Status.NominatedNodeName = "rack1" }).leaving("victim", -time.Hour),
 			want:  "train: burst 1xgpu2 at cleura for 1\n",

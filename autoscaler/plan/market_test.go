@@ -39,6 +39,12 @@ func TestChoice(t *testing.T) {
 			given: train.offer("daily", 2, "1 EUR").seller(func(_ *v1alpha1.BurstProvider, o *providers.Offer) { o.Meter.Minimum = 24 * time.Hour }).offer("exact", 2, "3 EUR"),
 			want:  "train: burst 1xgpu2 at exact for 1\n",
 		},
+		"the expected bill ranks, not the worst case": {
+			given: train.offer("quick", 2, "3 EUR").offer("slow", 2, "2 EUR").seller(func(p *v1alpha1.BurstProvider, _ *providers.Offer) {
+				p.Spec.Join.ReadyDeadline.Duration = 10 * time.Hour
+			}),
+			want: "train: burst 1xgpu2 at slow for 1\n",
+		},
 		"price zero is unknown and never the cheapest": { // cases: D-77 SkyPilot OpenStack catalogue
 			given: train.offer("free", 2, "").offer("ovh", 2, "1.95 EUR"),
 			want:  "train: burst 1xgpu2 at ovh for 1\n",
@@ -167,6 +173,13 @@ func TestMemory(t *testing.T) {
 		"a half-admitted gang still has a pod on the ending burst's node": {
 			given: train.burst("train", "first", "Ending=MachineLost").burstNode("train-0", true).running("train-1", "spw-train-0", 2, 0),
 			want:  "train: wait ALREADY_PLANNED\n",
+		},
+
+		"what is left of an ended burst is not on-prem, though the pod still tolerates it": {
+			given: train.pods(func(p *corev1.Pod) {
+				p.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: "burst-train-0"}}
+			}).burst("train", "first", "Ending=MachineLost", v1alpha1.Failed).burstNode("train-0", true),
+			want: "train: burst 1xgpu2 at second for 1\n",
 		},
 
 		// Failover is the ordinary path.

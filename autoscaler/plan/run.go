@@ -32,6 +32,7 @@ type run struct {
 func newRun(s State) (*run, error) {
 	r := &run{
 		State:     s,
+		onPrem:    []string{}, // not nil: a home without nodes has no place, not every place
 		book:      s.Book.Clone(),
 		tenants:   map[string][]*v1alpha1.BurstTenant{},
 		providers: map[string]*v1alpha1.BurstProvider{},
