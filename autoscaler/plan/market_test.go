@@ -335,13 +335,6 @@ func TestMoney(t *testing.T) {
 			t.Errorf("budgets on the path: %v", b.Budgets)
 		}
 	})
-	t.Run("the state is left as it was", func(t *testing.T) {
-		before := site().gang("train", 2).offer("ovh", 2, "2 EUR").s
-		plan.Decide(train.s)
-		if diff := cmp.Diff(before, train.s); diff != "" {
-			t.Errorf("Decide changed its input:\n%s", diff)
-		}
-	})
 }
 
 // burstNode adds the node of a burst, ready or not, with two GPUs.

@@ -280,3 +280,20 @@ func TestCapturedStateDecidesAlike(t *testing.T) {
 		t.Errorf("the written plan reads differently:\n%s", diff)
 	}
 }
+
+// Decide sorts and edits copies: the caller's lists keep order and content.
+func TestStateIsLeftAsItWas(t *testing.T) {
+	s := shuffled(rich().s, rand.New(rand.NewSource(7)))
+	before, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Decide(s)
+	after, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(before), string(after)); diff != "" {
+		t.Errorf("Decide changed its input:\n%s", diff)
+	}
+}
