@@ -180,7 +180,7 @@ func (p *process) addServers(context.Context) error {
 	belongs := nodeBurst(p.mgr.GetClient()) // from the cache: it is asked for every request of a node
 	p.hub = link.NewHub(link.HubConfig{ClusterCA: pool, NodeBurst: belongs, Now: time.Now})
 	p.gate = stager.NewGate(stager.GateConfig{
-		Store: p.Store, Hosts: []string{hostOf(p.StoreAddress)}, NodeBurst: belongs, Now: time.Now,
+		Store: p.Store, Hosts: []string{hostOf(p.StoreAddress)}, NodeBurst: belongs, Now: time.Now, Patience: 30 * time.Second,
 		Audit: func(a stager.Audit) {
 			p.Log.Warn("gate refused a request", "node", a.Node, "burst", a.Burst, "method", a.Method, "bucket", a.Bucket, "key", a.Key, "reason", a.Reason)
 		},

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"spillway.dev/spillway/datasync"
@@ -91,12 +92,36 @@ func New(cfg Config) (*Front, error) {
 	return &Front{cfg: cfg, shelf: s, uploads: newJournal(), ctx: ctx, stop: stop}, nil
 }
 
+// gatePatience is how long a request waits for a gate that is not there: the
+// controller restarts, or another takes the lead, and the job need not know.
+const gatePatience = time.Minute
+
+// patient dials again while nobody listens. Nothing was sent yet, so a request
+// of any method may wait.
+func patient(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, gatePatience)
+		defer cancel()
+		for {
+			c, err := dial(ctx, network, address)
+			if err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
+				return c, err
+			}
+			select {
+			case <-ctx.Done():
+				return nil, err
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+}
+
 // Transport reaches the gate over TLS with the node's certificate, which cert
 // returns anew for each handshake. It keeps connections, and changes nothing
 // about bodies.
 func Transport(cert func() (*tls.Certificate, error), gateCA *x509.CertPool) *http.Transport {
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:           patient((&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext),
 		DisableCompression:    true,
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second,

@@ -38,6 +38,9 @@ type GateConfig struct {
 	Audit     func(Audit)                               // one call per refused request; nil means none
 	Transport http.RoundTripper                         // nil means one of its own
 	Now       func() time.Time
+	// Patience is how long a request of a burst waits of which nothing was
+	// declared yet; 0 refuses it at once.
+	Patience time.Duration
 }
 
 // Audit is one refused request. It holds no credential.
@@ -62,8 +65,9 @@ type Audit struct {
 type Gate struct {
 	cfg GateConfig
 
-	mu     sync.Mutex
-	grants map[string]allowance
+	mu      sync.Mutex
+	grants  map[string]allowance
+	changed chan struct{} // closed and replaced when grants are declared
 }
 
 // allowance is what one burst may do.
@@ -83,7 +87,7 @@ func NewGate(cfg GateConfig) *Gate {
 	if cfg.Audit == nil {
 		cfg.Audit = func(Audit) {}
 	}
-	return &Gate{cfg: cfg, grants: map[string]allowance{}}
+	return &Gate{cfg: cfg, grants: map[string]allowance{}, changed: make(chan struct{})}
 }
 
 // Allow declares what a burst may reach until a time, in place of what was
@@ -93,13 +97,36 @@ func (g *Gate) Allow(burst string, until time.Time, grants []Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.grants[burst] = allowance{until: until, grants: slices.Clone(grants)}
+	close(g.changed)
+	g.changed = make(chan struct{})
 }
 
 // Revoke ends a burst's access at once; requests under way finish.
 func (g *Gate) Revoke(burst string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.grants, burst)
+	g.grants[burst] = allowance{} // kept: a revoked burst is refused at once
+}
+
+// declared returns what a burst may do. A burst of which nothing was declared
+// yet is waited for: the controller has just restarted.
+func (g *Gate) declared(ctx context.Context, burst string) (allowance, bool) {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Patience)
+	defer cancel()
+	for {
+		g.mu.Lock()
+		may, ok := g.grants[burst]
+		changed := g.changed
+		g.mu.Unlock()
+		if ok || g.cfg.Patience == 0 {
+			return may, ok
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return allowance{}, false
+		}
+	}
 }
 
 // ServeHTTP implements [http.Handler].
@@ -134,9 +161,7 @@ func (g *Gate) admit(r *http.Request, line *Audit) error {
 		return fmt.Errorf("node %s belongs to no burst", node)
 	}
 	line.Burst = burst
-	g.mu.Lock()
-	may, ok := g.grants[burst]
-	g.mu.Unlock()
+	may, ok := g.declared(r.Context(), burst)
 	if !ok || !g.cfg.Now().Before(may.until) {
 		return fmt.Errorf("burst %s has no lease at this time", burst)
 	}

@@ -217,3 +217,39 @@ func TestGateTLSNeedsACluster(t *testing.T) {
 		t.Error("a cluster CA that is none is taken")
 	}
 }
+
+// TestGateWaitsForTheFirstDeclaration: right after a restart of the controller
+// a request of a burst waits for its grants; a revoked burst is refused at
+// once. A refusal here would fail the job for nothing.
+func TestGateWaitsForTheFirstDeclaration(t *testing.T) {
+	store := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(store.Close)
+	u, err := url.Parse(store.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1_800_000_000, 0)
+	g := &gateRig{now: now, gate: stager.NewGate(stager.GateConfig{
+		Store: u, Hosts: []string{"s3.onprem.test"}, Now: func() time.Time { return now }, Patience: time.Minute,
+		NodeBurst: func(string) (string, bool) { return "burst-1", true },
+	})}
+	read := func() int {
+		code, _ := g.do(nodeRequest("GET", "/data/set/x", "", "system:node:n1", "system:nodes"))
+		return code
+	}
+	answered := make(chan int)
+	go func() { answered <- read() }()
+	select {
+	case code := <-answered:
+		t.Fatalf("answered %d before anything was declared", code)
+	case <-time.After(50 * time.Millisecond):
+	}
+	g.gate.Allow("burst-1", now.Add(time.Hour), []stager.Grant{{Bucket: "data", Prefix: "set/", Methods: []string{"GET"}}})
+	if code := <-answered; code != http.StatusOK {
+		t.Errorf("answered %d after the declaration, want 200", code)
+	}
+	g.gate.Revoke("burst-1")
+	if code := read(); code != http.StatusForbidden {
+		t.Errorf("a revoked burst was answered %d, want 403 at once", code)
+	}
+}

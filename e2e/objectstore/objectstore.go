@@ -26,8 +26,9 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"spillway.dev/spillway/e2e/procnode/child"
 )
 
 // Config says what store to run.
@@ -64,11 +65,10 @@ type Entry struct {
 
 // Store is a running store.
 type Store struct {
-	cfg   Config
-	child *exec.Cmd
-	died  chan struct{} // closed when the process is gone
-	said  *tail         // what it wrote last
-	once  sync.Once
+	cfg    Config
+	keeper *child.Keeper // its thread outlives every other: the death signal is a thread's
+	server *child.Process
+	said   *tail // what it wrote last
 }
 
 // Start runs a store and returns once it answers. The error holds what the
@@ -89,18 +89,13 @@ func Start(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store: encode config: %w", err)
 	}
-	s := &Store{cfg: cfg, died: make(chan struct{}), said: &tail{}}
-	s.child = exec.Command(cfg.Exec[0], cfg.Exec[1:]...)
-	s.child.Stdin = bytes.NewReader(arg)
-	s.child.Stdout, s.child.Stderr = s.said, s.said
-	s.child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := s.child.Start(); err != nil {
-		return nil, fmt.Errorf("object store: start %s: %w", cfg.Exec[0], err)
+	s := &Store{cfg: cfg, keeper: child.NewKeeper(), said: &tail{}}
+	cmd := exec.Command(cfg.Exec[0], cfg.Exec[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(arg), s.said, s.said
+	if s.server, err = s.keeper.Start(cmd); err != nil {
+		s.keeper.Close()
+		return nil, fmt.Errorf("object store: %w", err)
 	}
-	go func() {
-		_ = s.child.Wait()
-		close(s.died)
-	}()
 	if err := s.waitReady(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -125,7 +120,7 @@ func (s *Store) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-		case <-s.died:
+		case <-s.server.Done():
 			return fmt.Errorf("object store at %s ended before it answered: %s", s.cfg.Addr, s.said)
 		case <-ctx.Done():
 			return fmt.Errorf("object store at %s did not answer: %w: %s", s.cfg.Addr, ctx.Err(), s.said)
@@ -141,13 +136,11 @@ func (s *Store) Addr() string { return s.cfg.Addr }
 
 // Stop ends the store and waits for its process. It may be called again.
 func (s *Store) Stop() error {
-	s.once.Do(func() { _ = syscall.Kill(-s.child.Process.Pid, syscall.SIGKILL) })
-	select {
-	case <-s.died:
-		return nil
-	case <-time.After(10 * time.Second):
-		return fmt.Errorf("object store: process %d does not end", s.child.Process.Pid)
+	defer s.keeper.Close()
+	if !s.server.End(0) {
+		return fmt.Errorf("object store: process %d does not end", s.server.PID())
 	}
+	return nil
 }
 
 // freeAddr replaces port 0 by a free one.

@@ -38,6 +38,7 @@ func TestCrash(t *testing.T) {
 	_, _ = fmt.Fprintln(w, "step\tkill point\tmachines\tleft\tcharges\tcertificates\tresult")
 	for i, point := range killPoints() {
 		t.Run(strings.ReplaceAll(point, "/", " "), func(t *testing.T) {
+			s := s.on(t)
 			job := fmt.Sprintf("crash-%d", i)
 			k := &killer{point: point}
 			first := s.start("first", k.strike)

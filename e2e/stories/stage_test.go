@@ -88,6 +88,11 @@ func newStage(t *testing.T, edit func(*controller.Config)) *stage {
 	return s
 }
 
+// on is the same stage for a subtest.
+func (s *stage) on(t *testing.T) *stage {
+	return &stage{World: s.World, t: t, edit: s.edit}
+}
+
 func (s *stage) close() {
 	if err := s.Stop(); err != nil {
 		s.t.Errorf("something did not end: %v", err)
