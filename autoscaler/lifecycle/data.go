@@ -341,7 +341,7 @@ func (s *Stager) endpoint(ctx context.Context, url, region, secret string) (s3.E
 	}
 	e := s3.Endpoint{URL: url, Region: region, AccessKey: string(keys.Data["accessKey"]), SecretKey: string(keys.Data["secretKey"])}
 	if e.AccessKey == "" || e.SecretKey == "" {
-		return e, fmt.Errorf("Secret %s/%s lacks accessKey or secretKey", v1alpha1.SystemNamespace, secret)
+		return e, fmt.Errorf("the Secret %s/%s lacks accessKey or secretKey", v1alpha1.SystemNamespace, secret)
 	}
 	return e, nil
 }

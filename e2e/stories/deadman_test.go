@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/controller"
 	"spillway.dev/spillway/e2e/world"
 	"spillway.dev/spillway/providers"
@@ -23,8 +24,9 @@ import (
 func TestDeadMan(t *testing.T) {
 	s := newStage(t, func(c *controller.Config) {
 		c.Life.LeaseTime, c.Life.LeaseStop, c.Life.LeaseEvery = 20*time.Second, 10*time.Second, 2*time.Second
-		c.Life.DeadMan = 10 * time.Second
+		c.Life.DeadMan, c.Life.BuyDeadline = 10*time.Second, 20*time.Second
 	})
+	s.hasten(40 * time.Second)
 	c := s.start("lost", nil)
 	s.submit("forsaken", 100000)
 	s.until(2*time.Minute, "the Job to run on the rented machine", func() bool { return s.running("forsaken") })
@@ -47,10 +49,23 @@ func TestDeadMan(t *testing.T) {
 		t.Fatalf("a machine that powered off is still billed: %d machines, want 1 for the sweeper", len(left))
 	}
 	s.wiped(m)
-	s.until(2*time.Minute, "the sweeper to delete it", func() bool {
+	s.until(time.Until(m.Expires)+30*time.Second, "the sweeper to delete it past its stamp", func() bool {
 		s.sweep()
 		return len(s.Billing()) == 0
 	})
+}
+
+// hasten shortens the provider's deadlines, and with them the first stamp.
+func (s *stage) hasten(ready time.Duration) {
+	s.t.Helper()
+	p := &v1alpha1.BurstProvider{}
+	if err := s.Client.Get(s.t.Context(), client.ObjectKey{Name: "rhein"}, p); err != nil {
+		s.t.Fatal(err)
+	}
+	p.Spec.Join.JoinDeadline.Duration, p.Spec.Join.ReadyDeadline.Duration = ready, ready
+	if err := s.Client.Update(s.t.Context(), p); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // running reports whether a pod of the Job runs.

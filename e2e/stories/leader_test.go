@@ -43,6 +43,7 @@ func TestLeaderChange(t *testing.T) {
 		if c.Identity != "first" {
 			return
 		}
+		c.EmbeddedCAPI = rest.CopyConfig(c.EmbeddedCAPI) // the test's own stays whole
 		for _, config := range []*rest.Config{c.REST, c.EmbeddedCAPI} {
 			config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return cable{rt, &cut} })
 		}
