@@ -87,6 +87,7 @@ func TestEnsureMakesAMachineThatNothingRefills(t *testing.T) {
 	hooks := map[string]string{
 		"pre-drain.delete.hook.machine.cluster.x-k8s.io/spillway-results":  "spillway",
 		"pre-terminate.delete.hook.machine.cluster.x-k8s.io/spillway-wipe": "spillway",
+		"machine.cluster.x-k8s.io/exclude-node-draining":                   "spillway",
 	}
 	if diff := cmp.Diff(hooks, machine.Annotations); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
@@ -239,8 +240,9 @@ func TestEndInOrder(t *testing.T) {
 		}
 	}
 	machine := get(t, m.Client, node, &clusterv1.Machine{})
-	if _, held := machine.Annotations[capi.PreTerminateHook]; !held || len(machine.Annotations) != 1 {
-		t.Errorf("annotations %v, want the pre-terminate hook alone", machine.Annotations)
+	_, first := machine.Annotations[capi.PreDrainHook]
+	if _, second := machine.Annotations[capi.PreTerminateHook]; first || !second {
+		t.Errorf("annotations %v, want the second hook and not the first", machine.Annotations)
 	}
 	if err := m.Forget(t.Context(), burstUID); err != nil { // nothing is gone yet: nothing is forgotten
 		t.Fatal(err)
