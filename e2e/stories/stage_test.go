@@ -74,10 +74,7 @@ func newStage(t *testing.T, edit func(*controller.Config)) *stage {
 	}
 	w, err := world.Start(t.Context(), world.Config{
 		Dir: dir, BinDir: bin, Exec: []string{self}, NewScheme: controller.Scheme,
-		Clouds: []world.Cloud{{
-			Name: "rhein", Region: "fra3", Country: "DE", Secret: "secret", Owner: "Rhein GmbH", OwnerCountry: "DE",
-			Prices: map[string]string{"g2": "2.90 EUR"}, BootTakes: 100 * time.Millisecond, DeleteTakes: 100 * time.Millisecond,
-		}},
+		Clouds: []world.Cloud{cloudIn("rhein", "DE", "2.90 EUR"), cloudIn("seine", "FR", "3.90 EUR")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +83,14 @@ func newStage(t *testing.T, edit func(*controller.Config)) *stage {
 	t.Cleanup(s.close)
 	s.furnish()
 	return s
+}
+
+// cloudIn is a cloud that boots at once.
+func cloudIn(name, country, price string) world.Cloud {
+	return world.Cloud{
+		Name: name, Region: name + "1", Country: country, Secret: "secret", Owner: name + " AG", OwnerCountry: country,
+		Prices: map[string]string{"g2": price}, BootTakes: 100 * time.Millisecond, DeleteTakes: 100 * time.Millisecond,
+	}
 }
 
 // on is the same stage for a subtest.

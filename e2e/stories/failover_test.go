@@ -1,0 +1,65 @@
+package stories
+
+import (
+	"testing"
+	"time"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/providers/fake"
+)
+
+// TestFailover: the market refuses in every way it can, and the next cycle
+// moves on to the next offer. A refusal costs nothing, and nothing is left.
+// cases: F41 ray#25525, H-5 stackit PR#96, H-10 LeanerCloud/AutoSpotting#147,
+// D-1 cluster-api-provider-openstack#1404.
+func TestFailover(t *testing.T) {
+	s := newStage(t, nil)
+	c := s.start("failover", nil)
+	defer c.stop()
+	for job, tt := range map[string]struct {
+		name   string
+		effect fake.Effect
+	}{
+		"refused": {"sold out when asked", fake.SoldOut},
+		"failed":  {"accepted, then no host", fake.SoldOutLater},
+		"half":    {"refused, with a port and volume left", fake.HalfMade},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := s.on(t)
+			s.forgive()
+			s.Clouds["rhein"].Script(fake.Fault{Op: "create", Effect: tt.effect})
+			s.submit(job, 1)
+			s.until(2*time.Minute, "the Job to finish at the other cloud", func() bool { return s.finished(job) })
+			bursts := s.bursts(job)
+			if len(bursts) != 2 {
+				t.Fatalf("%d bursts, want one that was refused and one that ran", len(bursts))
+			}
+			spent := map[string]string{}
+			for _, b := range bursts {
+				spent[b.Spec.Offer.Provider] = string(b.Status.Cost.Spent)
+			}
+			if spent["rhein"] != "0.00 EUR" || spent["seine"] == "" || spent["seine"] == "0.00 EUR" {
+				t.Errorf("the tenant paid %v: a refusal costs nothing", spent)
+			}
+			if got := s.count(job); got.billing != 0 || got.charges != 1 || got.result == "" {
+				t.Errorf("%+v, want nothing left, one charge and the result", got)
+			}
+		})
+	}
+}
+
+// forgive lets every provider's offers back into plans.
+func (s *stage) forgive() {
+	s.t.Helper()
+	list := &v1alpha1.BurstProviderList{}
+	if err := s.Client.List(s.t.Context(), list); err != nil {
+		s.t.Fatal(err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		p.Status.Unavailable = nil
+		if err := s.Client.Status().Update(s.t.Context(), p); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
