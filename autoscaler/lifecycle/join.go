@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,11 +96,11 @@ func (r *Reconciler) notReady(ctx context.Context, b record, v capi.View) (strin
 		return "no report from its agent yet", nil
 	}
 	for _, e := range report.Readiness.Evidence {
-		if !e.OK {
+		if !e.OK && !slices.Contains(r.Settings.Waived, e.Gate) {
 			return fmt.Sprintf("agent: %s: %s", e.Gate, e.Seen), nil
 		}
 	}
-	if !report.Readiness.OK() {
+	if len(report.Readiness.Evidence) == 0 {
 		return "the agent has shown no evidence yet", nil
 	}
 	m := b.machine(v.Ordinal)

@@ -27,6 +27,9 @@ type Settings struct {
 	CollectDeadline, WipeDeadline time.Duration
 	// Poll is how often outside systems without events are asked again.
 	Poll time.Duration
+	// Waived are evidence gates of the agent that may fail here, by name. An
+	// installation waives none; the demo waives "swap", which is the host's.
+	Waived []string
 	// Bench is how long an offer stays out of plans after the market refused.
 	Bench time.Duration
 }

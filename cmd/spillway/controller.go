@@ -32,14 +32,16 @@ type settings struct {
 	CAPIKubeconfig string `json:"capiKubeconfig"`
 	// EmbeddedCAPI runs Cluster API's core reconcilers in this process, as the
 	// identity of CAPIKubeconfig; for demos only.
-	EmbeddedCAPI bool              `json:"embeddedCAPI"`
-	Link         string            `json:"link"`
-	Gate         string            `json:"gate"`
-	Store        string            `json:"store"`
-	StoreAddress string            `json:"storeAddress"`
-	StoreRegion  string            `json:"storeRegion"`
-	Metrics      string            `json:"metrics"`
-	Times        map[string]string `json:"times"` // see times
+	EmbeddedCAPI bool   `json:"embeddedCAPI"`
+	Link         string `json:"link"`
+	Gate         string `json:"gate"`
+	Store        string `json:"store"`
+	StoreAddress string `json:"storeAddress"`
+	StoreRegion  string `json:"storeRegion"`
+	Metrics      string `json:"metrics"`
+	// Waived are evidence gates of the agent that may fail, by name.
+	Waived []string          `json:"waived"`
+	Times  map[string]string `json:"times"` // see times
 }
 
 // times are the settings of time by their names in the configuration file.
@@ -98,7 +100,7 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 	c.DataDir, c.Identity, c.Link, c.Gate = s.DataDir, s.Identity, s.Link, s.Gate
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
 	c.Dialers = map[string]controller.Dialer{"fake": world.FakeDialer}
-	c.Version = version()
+	c.Version, c.Life.Waived = version(), s.Waived
 	for _, o := range []struct{ to, value *string }{
 		{&c.ClusterName, &s.ClusterName}, {&c.Metrics, &s.Metrics}, {&c.Life.Installation, &s.Installation},
 	} {

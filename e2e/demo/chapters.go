@@ -108,6 +108,7 @@ func (s *story) writeConfig(ctx context.Context) (string, error) {
 		"kubeconfig": kubeconfig, "dataDir": c.DataDir, "identity": c.Identity, "installation": c.Life.Installation,
 		"endpoint": c.Endpoint, "clusterCA": ca, "capiKubeconfig": s.world.ControlPlane.Kubeconfig, "embeddedCAPI": true,
 		"link": c.Link, "gate": c.Gate, "store": c.Store.String(), "storeAddress": c.StoreAddress, "storeRegion": "us-east-1",
+		"waived": c.Life.Waived,
 		"times": map[string]string{
 			"debounce": c.Planning.Debounce.String(), "boot": c.Planning.Boot.String(), "ready": c.Planning.Ready.String(),
 			"backoff": c.Planning.Backoff.String(), "cycle": c.CycleEvery.String(), "idle": c.CycleIdle.String(),

@@ -53,6 +53,7 @@ func (w *World) Controller(ctx context.Context, identity string, log *slog.Logge
 	c.Planning.Debounce, c.Planning.Boot, c.Planning.Ready = time.Second, 8*time.Second, 2*time.Minute
 	c.Planning.Backoff = 2 * time.Second
 	c.Life.Installation = Installation
+	c.Life.Waived = []string{"swap"} // the host's: a process node can't switch it off
 	c.Life.BuyDeadline, c.Life.JoinDeadline, c.Life.ReadyDeadline = time.Minute, time.Minute, 90*time.Second
 	c.Life.Poll = 500 * time.Millisecond
 	c.Infra.Poll, c.Infra.LookAgain, c.Infra.Watch, c.Infra.Trouble = 300*time.Millisecond, 2*time.Second, 2*time.Second, time.Second
