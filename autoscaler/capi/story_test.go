@@ -61,7 +61,7 @@ func newStage(t *testing.T) *stage {
 	ctrl.SetLogger(logr.Discard())
 	bin, err := controlplane.FindBinDir()
 	if err != nil {
-		t.Skipf("needs the control plane binary: %v", err)
+		t.Fatal(err)
 	}
 	plane, err := controlplane.Start(t.Context(), controlplane.Config{BinDir: bin, Dir: t.TempDir()})
 	if err != nil {
@@ -299,9 +299,6 @@ func uidOf(n int) types.UID { return types.UID(fmt.Sprintf("%08d-0000-4000-8000-
 // TestStoryOnARealControlPlane carries machines through Cluster API's own
 // reconcilers on a real API server.
 func TestStoryOnARealControlPlane(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a control plane")
-	}
 	s := newStage(t)
 	t.Run("bought, joined, held by the hooks, ended", func(t *testing.T) { s.t = t; s.wholeLife(uidOf(1)) })
 	t.Run("the controllers are replaced in the middle", func(t *testing.T) { s.t = t; s.replaced(uidOf(2)) })

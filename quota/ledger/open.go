@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -67,7 +68,14 @@ func checkPath(path string, readOnly bool) (abs string, err error) {
 	switch {
 	case err == nil && !info.Mode().IsRegular():
 		return "", fmt.Errorf("ledger %s: this is not a file but %s; give the path of the ledger file", path, info.Mode().Type())
+	case err == nil && readOnly:
+		return abs, nil
 	case err == nil:
+		// SQLite would open it for reading and fail at the first booking. The
+		// file must not be opened here: closing it would drop SQLite's locks.
+		if err := unix.Faccessat(unix.AT_FDCWD, abs, unix.W_OK, unix.AT_EACCESS); err != nil {
+			return "", fmt.Errorf("ledger %s: it can't be written; give this user the right, or open it for reading only: %w", path, err)
+		}
 		return abs, nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("ledger %s: it can't be looked at; check the rights on its folder: %w", path, err)

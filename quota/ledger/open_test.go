@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"spillway.dev/spillway/quota"
@@ -153,13 +154,21 @@ func TestAFileThatCantBeWritten(t *testing.T) {
 }
 
 func TestAWriteProtectedFile(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("file modes do not bind root")
-	}
 	f := newFixture(t)
 	f.must(f.Close())
-	f.must(os.Chmod(f.path, 0o400))
-	_, err := ledger.Open(f.ctx(), f.path, ledger.Options{})
+	data, err := os.ReadFile(f.path)
+	f.must(err)
+	dir, err := os.MkdirTemp("", "ledger") // t.TempDir lies in a folder of its user alone
+	f.must(err)
+	t.Cleanup(func() { f.must(os.RemoveAll(dir)) })
+	path := filepath.Join(dir, "ledger.db")
+	f.must(os.WriteFile(path, data, 0o400))
+	if os.Geteuid() == 0 { // file modes do not bind root
+		const nobody = 65534
+		f.must(errors.Join(os.Chown(dir, nobody, nobody), os.Chown(path, nobody, nobody), syscall.Seteuid(nobody)))
+		defer func() { f.must(syscall.Seteuid(0)) }()
+	}
+	_, err = ledger.Open(f.ctx(), path, ledger.Options{})
 	if err == nil || !strings.Contains(err.Error(), "can't be written") {
 		t.Errorf("error is %v", err)
 	}
