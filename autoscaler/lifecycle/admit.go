@@ -40,14 +40,14 @@ func (r *Reconciler) releaseKey(_ context.Context, b record) (outcome, error) {
 }
 
 func (r *Reconciler) admitPods(ctx context.Context, b record) (outcome, error) {
-	free, gone, err := r.pending(ctx, b)
+	w, err := r.pending(ctx, b)
 	if err != nil {
 		return outcome{}, err
 	}
-	if b.Spec.Gang.Together && len(gone) > 0 || len(free) == 0 {
-		return outcome{end: reasonOf(gone), message: fmt.Sprintf("%d of %d approved pods wait no longer", len(gone), len(b.Spec.Gang.Pods))}, nil
+	if reason, message := w.over(b); reason != "" {
+		return outcome{end: reason, message: message}, nil
 	}
-	for _, ref := range free {
+	for _, ref := range w.free {
 		err := r.Workload.Admit(ctx, b.Burst, ref)
 		if errors.Is(err, ErrPodChanged) {
 			return outcome{wait: r.Settings.Poll}, nil // look again: it may have been bound on-prem
@@ -57,11 +57,11 @@ func (r *Reconciler) admitPods(ctx context.Context, b record) (outcome, error) {
 		}
 	}
 	if b.Spec.Gang.Together {
-		if err := r.bindAll(ctx, b, free); err != nil {
+		if err := r.bindAll(ctx, b, w.free); err != nil {
 			return outcome{}, err
 		}
 	}
-	return outcome{message: fmt.Sprintf("%d pods may run on the burst's nodes", len(free))}, nil
+	return outcome{message: fmt.Sprintf("%d pods may run on the burst's nodes", len(w.free))}, nil
 }
 
 // bindAll places the members of a gang, spread over the nodes in order of
@@ -103,22 +103,59 @@ func gpusOf(pod *corev1.Pod, name corev1.ResourceName) int64 {
 	return total
 }
 
-// pending splits the approved pods into those that still wait, or were let in
-// already, and those that are gone or run elsewhere.
-func (r *Reconciler) pending(ctx context.Context, b record) (free, gone []v1alpha1.PodReference, err error) {
+// waiting is where the approved pods are before their admission.
+type waiting struct {
+	free            []v1alpha1.PodReference // wait still, or were let in already
+	elsewhere, gone int
+}
+
+// pending looks where the approved pods are.
+func (r *Reconciler) pending(ctx context.Context, b record) (w waiting, err error) {
 	for _, ref := range b.Spec.Gang.Pods {
 		pod := &corev1.Pod{}
 		err := r.Client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, pod)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, nil, err
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return w, fmt.Errorf("read pod %s: %w", ref.Name, err)
+		case err != nil || pod.UID != ref.UID || !pod.DeletionTimestamp.IsZero():
+			w.gone++
+		case pod.Spec.NodeName != "" && !b.owns(pod.Spec.NodeName):
+			w.elsewhere++
+		default:
+			w.free = append(w.free, ref)
 		}
-		if err != nil || pod.UID != ref.UID || !pod.DeletionTimestamp.IsZero() || pod.Spec.NodeName != "" && !b.owns(pod.Spec.NodeName) {
-			gone = append(gone, ref)
-			continue
-		}
-		free = append(free, ref)
 	}
-	return free, gone, nil
+	return w, nil
+}
+
+// over says why nothing is left to do for a burst, empty while there is. A
+// gang is never split between places.
+func (w waiting) over(b record) (reason, message string) {
+	away := w.elsewhere + w.gone
+	if len(w.free) > 0 && (!b.Spec.Gang.Together || away == 0) {
+		return "", ""
+	}
+	message = fmt.Sprintf("of %d approved pods %d run at home and %d are deleted", len(b.Spec.Gang.Pods), w.elsewhere, w.gone)
+	if w.elsewhere > 0 {
+		return ReasonServedLocally, message
+	}
+	return ReasonWorkloadGone, message
+}
+
+// unneeded ends a burst whose work was deleted, or found its place at home,
+// while the machine was still coming: nobody waits for its boot.
+func (r *Reconciler) unneeded(ctx context.Context, b record) error {
+	if b.ending() || b.has(v1alpha1.PodsAdmitted) {
+		return nil
+	}
+	w, err := r.pending(ctx, b)
+	if err != nil {
+		return err
+	}
+	if reason, message := w.over(b); reason != "" {
+		return r.save(ctx, b, func() { b.end(reason, message) })
+	}
+	return nil
 }
 
 // owns reports whether a node belongs to the burst.
@@ -129,11 +166,4 @@ func (b record) owns(node string) bool {
 		}
 	}
 	return false
-}
-
-func reasonOf(gone []v1alpha1.PodReference) string {
-	if len(gone) == 0 {
-		return ReasonWorkloadGone
-	}
-	return ReasonServedLocally
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -76,7 +77,9 @@ func (r *Reconciler) uploads(b record) (all []link.Upload, silent []string) {
 	return all, silent
 }
 
-// logsHome keeps the logs of every pod that ran on the burst's nodes.
+// logsHome keeps the logs of every pod that ran on the burst's nodes. A pod
+// that was deleted has none any more, and waiting brings none back (cases:
+// H-29 restic/restic#1628): what is kept says so.
 func (r *Reconciler) logsHome(ctx context.Context, b record) error {
 	for i := range b.Status.Placed {
 		p := &b.Status.Placed[i]
@@ -84,6 +87,9 @@ func (r *Reconciler) logsHome(ctx context.Context, b record) error {
 			continue
 		}
 		logs, err := r.Workload.Logs(ctx, b.Namespace, p.Name)
+		if apierrors.IsNotFound(err) {
+			logs, err = fmt.Appendf(nil, "spillway: pod %s was deleted before its logs were home\n", p.Name), nil
+		}
 		if err != nil {
 			return fmt.Errorf("logs of pod %s: %w", p.Name, err)
 		}

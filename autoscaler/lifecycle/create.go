@@ -62,7 +62,7 @@ func (r *Reconciler) machinesBought(ctx context.Context, b record) (outcome, err
 	for _, v := range views {
 		if v.Refusal != "" {
 			message := fmt.Sprintf("%s: %s: %s", b.Spec.Offer.Provider, v.Refusal, v.Message)
-			return outcome{end: v.Refusal, message: message}, r.bench(ctx, b, v)
+			return outcome{end: v.Refusal, message: message}, r.bench(ctx, b, v.Refusal)
 		}
 		if v.Bought {
 			b.keepTimes(v)
@@ -71,7 +71,7 @@ func (r *Reconciler) machinesBought(ctx context.Context, b record) (outcome, err
 	}
 	if bought < b.Spec.Machines {
 		if b.now.After(b.at(v1alpha1.MachineRequested).Add(r.Settings.BuyDeadline)) {
-			return outcome{end: ReasonBuyDeadline, message: fmt.Sprintf("%d of %d machines confirmed by %s within %s", bought, b.Spec.Machines, b.Spec.Offer.Provider, r.Settings.BuyDeadline)}, nil
+			return outcome{end: ReasonBuyDeadline, message: fmt.Sprintf("%d of %d machines confirmed by %s within %s", bought, b.Spec.Machines, b.Spec.Offer.Provider, r.Settings.BuyDeadline)}, r.bench(ctx, b, ReasonBuyDeadline)
 		}
 		return outcome{wait: r.Settings.Poll}, nil
 	}
@@ -104,16 +104,16 @@ func (b record) instances() string {
 	return list
 }
 
-// bench keeps a refusing offer out of plans for a while, so that the next
-// cycle moves on (cases: H-10 LeanerCloud/AutoSpotting#147).
-func (r *Reconciler) bench(ctx context.Context, b record, v capi.View) error {
+// bench keeps an offer that has failed out of plans for a while, so that the
+// next cycle moves on (cases: H-10 LeanerCloud/AutoSpotting#147).
+func (r *Reconciler) bench(ctx context.Context, b record, reason string) error {
 	p, err := r.provider(ctx, b)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	key := offerKey(b.Spec.Offer)
 	old := p.DeepCopy()
-	entry := v1alpha1.UnavailableOffer{Offer: key, Until: metav1.NewTime(b.now.Add(r.Settings.Bench)), Reason: v.Refusal}
+	entry := v1alpha1.UnavailableOffer{Offer: key, Until: metav1.NewTime(b.now.Add(r.Settings.Bench)), Reason: reason}
 	kept := p.Status.Unavailable[:0]
 	for _, u := range p.Status.Unavailable {
 		if u.Offer != key && u.Until.After(b.now) {

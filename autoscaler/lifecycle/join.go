@@ -29,9 +29,9 @@ func (r *Reconciler) nodesJoined(ctx context.Context, b record) (outcome, error)
 	}
 	waiting := ""
 	for _, v := range views {
-		if v.Refusal != "" || !v.Gone.IsZero() {
+		if words := lost(v); words != "" {
 			b.keepTimes(v)
-			return outcome{end: ReasonMachineLost, message: fmt.Sprintf("machine %s: %s %s", v.Name, v.Refusal, v.Message)}, r.bench(ctx, b, v)
+			return outcome{end: ReasonMachineLost, message: fmt.Sprintf("machine %s at %s %s", v.Name, b.Spec.Offer.Provider, words)}, r.bench(ctx, b, ReasonMachineLost)
 		}
 		missing, err := r.notReady(ctx, b, v)
 		if err != nil {
@@ -65,9 +65,9 @@ func (r *Reconciler) lateJoin(ctx context.Context, b record, views []capi.View, 
 	switch {
 	case !joined && b.now.After(r.Settings.joinBy(p, bought)):
 		message := fmt.Sprintf("%s; the join deadline %s has passed and the join token with it", waiting, r.Settings.joinBy(p, bought).Format(time.RFC3339))
-		return outcome{end: ReasonJoinDeadline, message: message}, nil
+		return outcome{end: ReasonJoinDeadline, message: message}, r.bench(ctx, b, ReasonJoinDeadline)
 	case b.now.After(r.Settings.readyBy(p, bought)):
-		return outcome{end: ReasonReadyDeadline, message: fmt.Sprintf("%s; the deadline %s has passed", waiting, r.Settings.readyBy(p, bought).Format(time.RFC3339))}, nil
+		return outcome{end: ReasonReadyDeadline, message: fmt.Sprintf("%s; the deadline %s has passed", waiting, r.Settings.readyBy(p, bought).Format(time.RFC3339))}, r.bench(ctx, b, ReasonReadyDeadline)
 	}
 	return outcome{wait: r.Settings.Poll}, nil
 }

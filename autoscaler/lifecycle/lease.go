@@ -123,6 +123,9 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 	if !first && hard.Sub(l.Hard.Time) < r.Settings.LeaseEvery {
 		return nil
 	}
+	if !r.heard(b, l.Issued.Time) {
+		return nil // it ends itself by the lease that it knows, and the burst with it
+	}
 	stamp := hard.Add(r.Settings.DeadMan)
 	views, err := r.Machines.Read(ctx, b.UID)
 	if err != nil {
@@ -138,6 +141,16 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 			Serial: l.Serial + 1, Issued: metav1.NewTime(b.now), Hard: metav1.NewTime(hard), Soft: metav1.NewTime(hard.Add(-r.Settings.LeaseStop)),
 		}
 	})
+}
+
+// heard reports whether every node has reported since a time.
+func (r *Reconciler) heard(b record, since time.Time) bool {
+	for _, node := range b.nodes() {
+		if _, seen, ok := r.Nodes.Report(node); !ok || seen.Before(since) {
+			return false
+		}
+	}
+	return true
 }
 
 func earlier(a, b time.Time) time.Time {

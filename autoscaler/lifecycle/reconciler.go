@@ -118,6 +118,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, err
 		}
 	}
+	if err := r.unneeded(ctx, b); err != nil {
+		return ctrl.Result{}, fmt.Errorf("burst %s: look after its pods: %w", req.NamespacedName, err)
+	}
 	if err := r.attend(ctx, b); err != nil {
 		return ctrl.Result{}, fmt.Errorf("burst %s: attend its nodes: %w", req.NamespacedName, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/capi"
+	"spillway.dev/spillway/providers"
 )
 
 // watch waits until the work is finished, failed, or out of time. A running
@@ -28,15 +30,15 @@ func (r *Reconciler) workDone(ctx context.Context, b record) (outcome, error) {
 	case b.now.After(b.Spec.Deadline.Time):
 		return outcome{status: metav1.ConditionFalse, reason: ReasonOutOfTime, message: fmt.Sprintf("the deadline %s has passed", b.Spec.Deadline.UTC().Format(time.RFC3339))}, nil
 	case b.now.After(b.Status.Lease.Hard.Time):
-		return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: "the last lease has run out: the node has ended itself"}, nil
+		return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: "the last lease has run out: the node has ended itself"}, r.bench(ctx, b, ReasonMachineLost)
 	case t.running+t.waiting > 0:
 		lost, err := r.lostMachine(ctx, b)
-		if err != nil || lost != "" {
-			return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: lost}, err
+		if err != nil || lost == "" {
+			return outcome{wait: r.Settings.Poll}, err
 		}
-		return outcome{wait: r.Settings.Poll}, nil
+		return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: lost}, r.bench(ctx, b, ReasonMachineLost)
 	case t.succeeded == 0 && t.failed == 0:
-		return outcome{status: metav1.ConditionFalse, reason: ReasonWorkloadGone, message: "the approved pods were deleted before they ran here"}, nil
+		return outcome{status: metav1.ConditionFalse, reason: ReasonWorkloadGone, message: "the approved pods are deleted"}, nil
 	case t.failed > 0:
 		return outcome{status: metav1.ConditionFalse, reason: ReasonWorkFailed, message: fmt.Sprintf("%d of %d pods failed", t.failed, t.failed+t.succeeded)}, nil
 	}
@@ -98,17 +100,30 @@ func (b record) place(pod *corev1.Pod) {
 }
 
 // lostMachine says which machine the cloud does not have any more (cases: B-17
-// kubernetes-sigs/cluster-api-provider-openstack#1741).
+// kubernetes-sigs/cluster-api-provider-openstack#1741), or does not run.
 func (r *Reconciler) lostMachine(ctx context.Context, b record) (string, error) {
 	views, err := r.Machines.Read(ctx, b.UID)
 	if err != nil {
 		return "", err
 	}
 	for _, v := range views {
-		if !v.Gone.IsZero() || v.Refusal != "" {
+		if words := lost(v); words != "" {
 			b.keepTimes(v)
-			return fmt.Sprintf("machine %s is gone at %s: %s %s", v.Name, b.Spec.Offer.Provider, v.Refusal, v.Message), nil
+			return fmt.Sprintf("machine %s at %s %s", v.Name, b.Spec.Offer.Provider, words), nil
 		}
 	}
 	return "", nil
+}
+
+// lost says what has become of a machine that can't work any more.
+func lost(v capi.View) string {
+	switch {
+	case v.Refusal != "":
+		return fmt.Sprintf("is lost: %s: %s", v.Refusal, v.Message)
+	case !v.Gone.IsZero():
+		return "is gone"
+	case v.State == string(providers.StateStopped):
+		return "has powered off"
+	}
+	return ""
 }

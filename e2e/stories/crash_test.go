@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
-	"time"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/infra"
@@ -43,10 +42,10 @@ func TestCrash(t *testing.T) {
 			k := &killer{point: point}
 			first := s.start("first", k.strike)
 			s.submit(job, 1)
-			s.until(2*time.Minute, "kill point "+point, k.struck)
+			s.until(patience, "kill point "+point, k.struck)
 			first.stop()
 			second := s.start("second", nil)
-			s.until(2*time.Minute, "Job "+job+" to finish after a kill at "+point, func() bool { return s.finished(job) })
+			s.until(patience, "Job "+job+" to finish after a kill at "+point, func() bool { return s.finished(job) })
 			second.stop()
 			got := s.count(job)
 			step, fact, _ := strings.Cut(point, "/")
@@ -65,7 +64,7 @@ func (s *stage) undisturbed() string {
 	s.t.Helper()
 	c := s.start("undisturbed", nil)
 	s.submit("undisturbed", 1)
-	s.until(2*time.Minute, "an undisturbed burst", func() bool { return s.finished("undisturbed") })
+	s.until(patience, "an undisturbed burst", func() bool { return s.finished("undisturbed") })
 	c.stop()
 	if got := s.count("undisturbed"); got.machines != 1 || got.billing != 0 || got.charges != 1 || got.certificates != 1 || got.result == "" {
 		s.t.Fatalf("undisturbed: %+v", got)

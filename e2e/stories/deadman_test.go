@@ -29,7 +29,7 @@ func TestDeadMan(t *testing.T) {
 	s.hasten(40 * time.Second)
 	c := s.start("lost", nil)
 	s.submit("forsaken", 100000)
-	s.until(2*time.Minute, "the Job to run on the rented machine", func() bool { return s.running("forsaken") })
+	s.until(patience, "the Job to run on the rented machine", func() bool { return s.running("forsaken") })
 	c.stop() // and never comes back
 	machines := s.Bought()
 	if len(machines) != 1 {

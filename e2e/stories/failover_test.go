@@ -2,7 +2,6 @@ package stories
 
 import (
 	"testing"
-	"time"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/providers/fake"
@@ -29,7 +28,7 @@ func TestFailover(t *testing.T) {
 			s.forgive()
 			s.Clouds["rhein"].Script(fake.Fault{Op: "create", Effect: tt.effect})
 			s.submit(job, 1)
-			s.until(2*time.Minute, "the Job to finish at the other cloud", func() bool { return s.finished(job) })
+			s.until(patience, "the Job to finish at the other cloud", func() bool { return s.finished(job) })
 			bursts := s.bursts(job)
 			if len(bursts) != 2 {
 				t.Fatalf("%d bursts, want one that was refused and one that ran", len(bursts))

@@ -61,13 +61,13 @@ func TestLeaderChange(t *testing.T) {
 	s.submit("handover", 1)
 	select {
 	case <-stalled:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patience):
 		t.Fatal("the first controller never came to its permit")
 	}
 	second := s.start("second", nil)
-	s.until(2*time.Minute, "the second controller to buy", func() bool { return len(s.Bought()) > 0 })
+	s.until(patience, "the second controller to buy", func() bool { return len(s.Bought()) > 0 })
 	close(goOn)
-	s.until(2*time.Minute, "the Job to finish under the second controller", func() bool { return s.finished("handover") })
+	s.until(patience, "the Job to finish under the second controller", func() bool { return s.finished("handover") })
 	first.stop()
 	second.stop()
 	got := s.count("handover")

@@ -49,6 +49,10 @@ func TestMain(m *testing.M) {
 
 const tenantNS = "team-vision"
 
+// patience is how long a story waits for what must come. Two busy cores are
+// slow; one that never comes costs this much once.
+const patience = 4 * time.Minute
+
 // stage is a world with a tenant whose work always bursts: there are no nodes
 // at home.
 type stage struct {
@@ -137,8 +141,8 @@ func (s *stage) furnish() {
 	}
 }
 
-// submit submits a Job that needs two GPUs.
-func (s *stage) submit(name string, epochs int) {
+// submit submits a Job that needs two GPUs. Changes are made to it before.
+func (s *stage) submit(name string, epochs int, changes ...func(*batchv1.Job)) {
 	s.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -148,6 +152,9 @@ func (s *stage) submit(name string, epochs int) {
 		Namespace: tenantNS, Name: name, GPUs: 2, DeadlineSeconds: 600, Endpoint: "http://" + s.StoreAddress(),
 		Epochs: epochs, Passes: 1, Command: []string{self, demo.TrainArg},
 	})
+	for _, change := range changes {
+		change(job)
+	}
 	if err := s.Client.Create(s.t.Context(), job); err != nil {
 		s.t.Fatal(err)
 	}
