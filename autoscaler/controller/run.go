@@ -67,6 +67,9 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	if err := ready(ctx, c); err != nil {
+		return err
+	}
 	c.REST, c.EmbeddedCAPI = unthrottled(c.REST), unthrottled(c.EmbeddedCAPI)
 	p := &process{Config: c}
 	var err error

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +74,48 @@ func controllerCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&file, "config", "", "configuration `FILE` (YAML)")
+	return c
+}
+
+func preflightCommand() *cobra.Command {
+	var file, output string
+	c := &cobra.Command{
+		Use: "preflight", Short: "Check what a controller needs before it starts, and change nothing", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usageError{fmt.Errorf("preflight: --config is missing: name the controller's configuration file")}
+			}
+			config, err := readSettings(file, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			findings, err := controller.Preflight(cmd.Context(), config)
+			if err != nil {
+				return err
+			}
+			var table strings.Builder
+			w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+			wrong := 0
+			for _, f := range findings {
+				word := "ok"
+				if !f.OK {
+					word = "WRONG"
+					wrong++
+				}
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", word, f.Check, f.Detail) // a Builder takes all
+			}
+			_ = w.Flush()
+			if err := show(cmd, output, findings, table.String()); err != nil {
+				return err
+			}
+			if wrong > 0 {
+				return fmt.Errorf("preflight: %d of %d checks failed: a controller would not start", wrong, len(findings))
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` (YAML)")
+	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return c
 }
 

@@ -60,7 +60,7 @@ func root() *cobra.Command {
 	}
 	c.CompletionOptions.HiddenDefaultCmd = true
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	c.AddCommand(demoCommand(), trainCommand(), controllerCommand(), sweepCommand(), ledgerCommand(), wipeCommand(), logsCommand(), whyCommand())
+	c.AddCommand(demoCommand(), trainCommand(), controllerCommand(), preflightCommand(), sweepCommand(), ledgerCommand(), wipeCommand(), logsCommand(), whyCommand())
 	return c
 }
 

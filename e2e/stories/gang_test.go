@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -85,14 +84,4 @@ func (s *stage) succeeded(job string, n int32) bool {
 		s.t.Fatal(err)
 	}
 	return j.Status.Succeeded == n
-}
-
-// pods are the pods of a Job.
-func (s *stage) pods(job string) []corev1.Pod {
-	s.t.Helper()
-	pods := &corev1.PodList{}
-	if err := s.Client.List(s.t.Context(), pods, client.InNamespace(tenantNS), client.MatchingLabels{"batch.kubernetes.io/job-name": job}); err != nil {
-		s.t.Fatal(err)
-	}
-	return pods.Items
 }
