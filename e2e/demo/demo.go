@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -67,7 +68,21 @@ func Run(ctx context.Context, o Options) error {
 	defer s.keeper.Close()
 	err = s.tell(ctx)
 	if ctx.Err() != nil {
-		err = errors.New("interrupted; nothing is left running")
+		return errors.New("interrupted; nothing is left running")
+	}
+	return filledUp(dir, err)
+}
+
+// filledUp names the cause when a disk has run full in the middle: what fails
+// then, fails with words of its own.
+func filledUp(dir string, err error) error {
+	const nearlyNothing = 16 << 20
+	var fs unix.Statfs_t
+	if err == nil || unix.Statfs(dir, &fs) != nil {
+		return err
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < nearlyNothing {
+		return fmt.Errorf("demo: the disk under %s has run full, %d MiB are left: free about 500 MiB and start again; what failed first: %w", dir, free>>20, err)
 	}
 	return err
 }
