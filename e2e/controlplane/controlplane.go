@@ -50,6 +50,12 @@ type Config struct {
 	Dir string
 	// Progress, when set, is told one short line for each fact of the start.
 	Progress func(string)
+	// Extender, when set, is the URL of a filter extender: the scheduler asks
+	// it last, with the names of all nodes that its own filters let through.
+	Extender string
+	// Unmanaged leaves the controller manager out: nodes without a kubelet
+	// keep their state, and nothing binds volumes or makes accounts.
+	Unmanaged bool
 }
 
 // ControlPlane is a running control plane.
@@ -173,10 +179,8 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		return err
 	}
 	c.progress("API server ready at " + c.URL)
-	for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
-		if err := c.run(name, c.managerArgs(name)); err != nil {
-			return err
-		}
+	if err := c.runManagers(); err != nil || c.config.Unmanaged {
+		return err
 	}
 	if err := c.await(ctx, "kube-controller-manager", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
@@ -186,6 +190,21 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	}
 	c.progress("controller manager and scheduler run")
 	return nil
+}
+
+// runManagers starts what acts on the objects.
+func (c *ControlPlane) runManagers() error {
+	if !c.config.Unmanaged {
+		if err := c.run("kube-controller-manager", c.managerArgs("kube-controller-manager")); err != nil {
+			return err
+		}
+	}
+	if c.config.Extender != "" {
+		if err := os.WriteFile(c.file("scheduler.yaml"), c.schedulerConfig(), 0o600); err != nil {
+			return fmt.Errorf("configuration of the scheduler: %w", err)
+		}
+	}
+	return c.run("kube-scheduler", c.managerArgs("kube-scheduler"))
 }
 
 // Died receives an error when a component ends although nobody asked it to;

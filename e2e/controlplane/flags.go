@@ -66,6 +66,9 @@ func (c *ControlPlane) managerArgs(name string) []string {
 		"--kube-api-burst=400",
 		"--profiling=false",
 	}
+	if name == "kube-scheduler" && c.config.Extender != "" {
+		args = append(args, "--config="+c.file("scheduler.yaml"))
+	}
 	if name != "kube-controller-manager" {
 		return args
 	}
@@ -77,4 +80,16 @@ func (c *ControlPlane) managerArgs(name string) []string {
 		"--cluster-signing-cert-file="+c.file("pki", "ca.crt"),
 		"--cluster-signing-key-file="+c.file("pki", "ca.key"),
 	)
+}
+
+// schedulerConfig is the default profile with one extender behind its filters.
+func (c *ControlPlane) schedulerConfig() []byte {
+	return fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: %s, qps: 1000, burst: 2000}
+leaderElection: {leaderElect: false}
+percentageOfNodesToScore: 100
+extenders:
+- {urlPrefix: %s, filterVerb: filter, nodeCacheCapable: true, httpTimeout: 30s}
+`, c.file("pki", "kube-scheduler.kubeconfig"), c.config.Extender)
 }
