@@ -62,8 +62,10 @@ type stage struct {
 	edit func(*controller.Config)
 }
 
+// Stages stand side by side: their time is mostly waiting.
 func newStage(t *testing.T, edit func(*controller.Config)) *stage {
 	t.Helper()
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
