@@ -2,10 +2,20 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"spillway.dev/spillway/quota/money"
 )
+
+// Seconds is n seconds; where that overflows, the longest time there is.
+func Seconds(n int64) time.Duration {
+	const longest = time.Duration(math.MaxInt64)
+	if n > int64(longest/time.Second) {
+		return longest
+	}
+	return time.Duration(n) * time.Second
+}
 
 // times are the moments that a burst's money and evidence have to reach.
 type times struct {

@@ -179,7 +179,7 @@ func (r *run) endOf(p *corev1.Pod) time.Time {
 		}
 	}
 	if s := p.Spec.ActiveDeadlineSeconds; s != nil && p.Status.StartTime != nil {
-		consider(p.Status.StartTime.Add(time.Duration(*s) * time.Second))
+		consider(p.Status.StartTime.Add(Seconds(*s)))
 	}
 	if !p.DeletionTimestamp.IsZero() {
 		consider(p.DeletionTimestamp.Time)

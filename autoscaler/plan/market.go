@@ -95,7 +95,7 @@ func (r *run) bounded(w *work) (Decision, bool) {
 	w.maxRun = w.MaxRun
 	for _, p := range w.pods {
 		if s := p.Spec.ActiveDeadlineSeconds; w.MaxRun == 0 && s != nil {
-			w.maxRun = max(w.maxRun, time.Duration(*s)*time.Second)
+			w.maxRun = max(w.maxRun, Seconds(*s))
 		}
 	}
 	if own := w.tenant.Spec.Burst.MaxRunTime; w.maxRun == 0 && own != nil {

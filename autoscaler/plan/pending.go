@@ -26,8 +26,8 @@ func (r *run) held(w *work) (Decision, bool) {
 	}
 	if have := len(w.pods) + w.Bound; w.Together && w.Size > have {
 		return w.decision(Wait, Reason{
-			Code: GangIncomplete, Message: fmt.Sprintf("%d of %d members exist", have, w.Size),
-			Remedy: "wait until its controller has made them all",
+			Code: GangIncomplete, Message: fmt.Sprintf("%d of %d members exist and were refused by the scheduler", have, w.Size),
+			Remedy: "wait until its controller has made them all and the scheduler has looked at each",
 		}), true
 	}
 	if len(w.pods) == 0 {
@@ -145,14 +145,14 @@ func gpuRequests(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	need := map[corev1.ResourceName]int64{}
 	for _, c := range p.Spec.Containers {
 		for name, q := range c.Resources.Requests {
-			if isGPU(name) {
+			if IsGPU(name) {
 				need[name] += q.Value()
 			}
 		}
 	}
 	for _, c := range p.Spec.InitContainers {
 		for name, q := range c.Resources.Requests {
-			if isGPU(name) {
+			if IsGPU(name) {
 				need[name] = max(need[name], q.Value())
 			}
 		}
@@ -160,8 +160,8 @@ func gpuRequests(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	return need
 }
 
-// isGPU recognises GPUs, MIG slices and shared GPUs by their resource name.
-func isGPU(name corev1.ResourceName) bool {
+// IsGPU recognises GPUs, MIG slices and shared GPUs by their resource name.
+func IsGPU(name corev1.ResourceName) bool {
 	domain, device, ok := strings.Cut(string(name), "/")
-	return ok && (device == "gpu" || domain == "nvidia.com")
+	return ok && (device == "gpu" || slices.Contains([]string{"nvidia.com", "gpu.intel.com", "habana.ai"}, domain))
 }
