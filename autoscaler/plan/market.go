@@ -116,6 +116,11 @@ func (r *run) bounded(w *work) (Decision, bool) {
 			Code: NoMaxRuntime, Message: "nothing bounds its run time, so nothing bounds its cost",
 			Remedy: "set activeDeadlineSeconds on it, or maxRunTime on the tenant",
 		}), true
+	case w.maxRun > longestRun:
+		return w.decision(Refuse, Reason{
+			Code: CeilingOutOfRange, Message: fmt.Sprintf("it may run for %s, and a burst is planned for %s at most", short(w.maxRun), short(longestRun)),
+			Remedy: "lower its activeDeadlineSeconds, or maxRunTime of the tenant",
+		}), true
 	}
 	return Decision{}, false
 }
