@@ -63,7 +63,7 @@ func TestANegativeTimeLowersNoCeiling(t *testing.T) {
 // stopped.
 func life(t *rapid.T, b plan.Burst, s plan.Settings, ready time.Duration) providers.Machine {
 	upTo := func(what string, most time.Duration) time.Duration {
-		return time.Duration(rapid.OneOf(rapid.Just(int64(most)), rapid.Int64Range(0, int64(most))).Draw(t, what))
+		return time.Duration(rapid.OneOf(rapid.Just(int64(0)), rapid.Just(int64(most)), rapid.Int64Range(0, int64(most))).Draw(t, what))
 	}
 	asked := b.From.Add(upTo("staging", s.Staging))
 	m := providers.Machine{Created: asked.Add(upTo("buying", s.Buy))}
@@ -94,7 +94,8 @@ func TestNoBillPassesTheCeiling(t *testing.T) {
 		g := site().node("rack1", 1).running("old", "rack1", 1, 0).gang("train", 2).times(rapid.IntRange(1, 3).Draw(t, "pods")).
 			offer("cleura", 2, money.Amount{Nano: rapid.Int64Range(1, 20e9).Draw(t, "price"), Currency: "EUR"}.String()).
 			work(func(w *plan.Gang) { w.MaxRun = minutes(t, "run", 300) }).budget("vision-month", "1000000 EUR").
-			later(time.Duration(rapid.Int64Range(0, int64(26*time.Hour)).Draw(t, "clock")))
+			later(time.Duration(rapid.OneOf( // right before a full hour, right before midnight, or anywhere
+				rapid.Just(int64(time.Hour-1)), rapid.Just(int64(14*time.Hour-1)), rapid.Int64Range(0, int64(26*time.Hour))).Draw(t, "clock")))
 		ready := minutes(t, "ready", 60)
 		rule := providers.MeterRule{
 			Start:       rapid.SampledFrom([]providers.MeterEvent{"", providers.MeterCreated, providers.MeterStarted}).Draw(t, "start"),

@@ -21,7 +21,8 @@ type sale struct {
 }
 
 // sales returns the offers, sorted by key and each once: of two with one key
-// the one seen last counts, and of those the dearer one.
+// the one seen last counts, and of those the dearer one. Where that, too, leaves
+// a choice, their texts decide.
 func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider) []sale {
 	all := make([]sale, 0, len(offers))
 	for _, o := range offers {
@@ -32,9 +33,13 @@ func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider) [
 		}
 		all = append(all, s)
 	}
-	slices.SortStableFunc(all, func(a, b sale) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
+	slices.SortFunc(all, func(a, b sale) int {
+		order := cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
 			cmp.Compare(b.offer.Price.NanoPerHour, a.offer.Price.NanoPerHour), compareTrueFirst(a.offer.SoldOut, b.offer.SoldOut))
+		if order == 0 {
+			order = cmp.Compare(fmt.Sprintf("%+v", a.offer), fmt.Sprintf("%+v", b.offer)) // maps are written in order
+		}
+		return order
 	})
 	return slices.CompactFunc(all, func(a, b sale) bool { return a.key == b.key })
 }

@@ -22,6 +22,7 @@ type run struct {
 	// book is tried on, gang by gang: two gangs can't both get the last euro.
 	book      quota.Book
 	history   history
+	system    map[string]bool                    // namespaces of the cluster itself
 	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
 	providers map[string]*v1alpha1.BurstProvider
 	offers    []sale
@@ -34,6 +35,7 @@ func newRun(s State) (*run, error) {
 		State:     s,
 		onPrem:    []string{}, // not nil: a home without nodes has no place, not every place
 		book:      s.Book.Clone(),
+		system:    map[string]bool{"kube-system": true},
 		tenants:   map[string][]*v1alpha1.BurstTenant{},
 		providers: map[string]*v1alpha1.BurstProvider{},
 		claims:    map[string]*corev1.PersistentVolumeClaim{},
@@ -46,6 +48,11 @@ func newRun(s State) (*run, error) {
 	for i := range s.Cluster.Nodes {
 		if n := &s.Cluster.Nodes[i]; burstOf(n) == "" {
 			r.onPrem = append(r.onPrem, n.Name)
+		}
+	}
+	for i := range s.Cluster.Namespaces {
+		if ns := &s.Cluster.Namespaces[i]; ns.Labels[v1alpha1.SystemLabel] == "true" {
+			r.system[ns.Name] = true
 		}
 	}
 	for i := range s.Tenants {
