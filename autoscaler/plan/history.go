@@ -49,6 +49,7 @@ const (
 	workFault                // the work's own; the offer is innocent
 	moneyFault               // the ledger refused; the offer is innocent
 	marketFault              // the cloud would not sell; ask the next one at once
+	neverFault               // nor will it ever, as written; ask the next one at once
 	offerFault               // bought and not good for anything
 )
 
@@ -60,12 +61,14 @@ func faultOf(reason string) fault {
 	switch reason {
 	case "Succeeded", "ServedLocally", "WorkloadGone", "Deleted":
 		return noFault
-	case "WorkFailed", "OutOfTime":
+	case "WorkFailed", "OutOfTime", "StagingRefused":
 		return workFault
-	case "BudgetExceeded":
+	case "BudgetExceeded", "NoReservation":
 		return moneyFault
-	case "SoldOut", "LimitReached", "Rejected":
+	case "SoldOut", "LimitReached":
 		return marketFault
+	case "Rejected":
+		return neverFault
 	}
 	return offerFault
 }
@@ -127,9 +130,11 @@ func (p *past) learn(b *v1alpha1.Burst, s Settings) {
 	case offerFault:
 		p.fail(at, reason)
 		p.excluded[key] = exclusion{why: reason}
+	case neverFault:
+		p.excluded[key] = exclusion{why: reason}
 	case marketFault:
-		e := p.excluded[key]
-		if e.refused > 0 && e.until.IsZero() {
+		e, known := p.excluded[key]
+		if known && e.until.IsZero() {
 			return
 		}
 		e.refused++

@@ -215,6 +215,18 @@ func TestMemory(t *testing.T) {
 			given: train.burst("train", "first", "Ending=WorkFailed", v1alpha1.Failed),
 			want:  "train: burst 1xgpu2 at first for 1\n",
 		},
+		"inputs that can't be staged leave the offer alone": {
+			given: train.burst("train", "first", "Ending=StagingRefused", v1alpha1.Failed),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+		"an offer that is good for nothing stays away, whatever the market says later": {
+			given: train.burst("train", "first", "Ending=JoinDeadline", v1alpha1.Failed).burst("train", "first", "Ending=SoldOut", v1alpha1.Failed),
+			want:  "train: burst 1xgpu2 at second for 1\n",
+		},
+		"what a cloud rejects as written is not asked of it again": { // cases: H-18 hashicorp/nomad#25808
+			given: train.burst("train", "first", "Ending=Rejected", v1alpha1.Failed).later(24 * time.Hour),
+			want:  "train: burst 1xgpu2 at second for 1\n",
+		},
 		"it stops after five failures": { // cases: F8 SkyPilot placer, H5 aws/karpenter-provider-aws#1905
 			given: train.burst("train", "first", v1alpha1.Failed).burst("train", "first", v1alpha1.Failed).burst("train", "first", v1alpha1.Failed).
 				burst("train", "first", v1alpha1.Failed).burst("train", "first", v1alpha1.Failed).later(24 * time.Hour),
@@ -248,6 +260,12 @@ func TestAttemptsHaveNamesOfTheirOwn(t *testing.T) {
 
 func TestMoney(t *testing.T) {
 	train := site().gang("train", 2).offer("ovh", 2, "2 EUR")
+	t.Run("what is missing in a budget is said before a currency that does not fit", func(t *testing.T) {
+		p := plan.Decide(train.offer("alps", 2, "1 CHF").budget("vision-month", "3 EUR").s)
+		if got := outcomes(p); got != "train: refuse BUDGET_RESERVATION_EXCEEDS\n" {
+			t.Errorf("%s%s", got, p.Explain())
+		}
+	})
 	t.Run("the ceiling covers every wait on the way", func(t *testing.T) {
 		b := plan.Decide(train.s).Bursts()[0]
 		d := plan.Defaults()
