@@ -165,6 +165,10 @@ func TestDecide(t *testing.T) {
 			given: full.tenant("speech").rules(func(t *v1alpha1.BurstTenantSpec) { t.Namespaces = []string{"vision"} }).gang("train", 2).offer("cleura", 2, "2 EUR"),
 			want:  "train: refuse TENANT_UNKNOWN\n",
 		},
+		"two tenants with one id": {
+			given: full.tenant("speech").rules(func(t *v1alpha1.BurstTenantSpec) { t.ID = "vision" }).gang("train", 2).offer("cleura", 2, "2 EUR"),
+			want:  "train: refuse TENANT_UNKNOWN\n",
+		},
 		"mode Off": {
 			given: full.mode(v1alpha1.ModeOff).gang("train", 2).offer("cleura", 2, "2 EUR"),
 			want:  "train: refuse NAMESPACE_NOT_ENABLED\n",

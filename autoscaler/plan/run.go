@@ -173,6 +173,14 @@ func (r *run) payer(w *work) (Decision, bool) {
 			Remedy: "leave it in one of them",
 		}), true
 	}
+	for i := range r.Tenants {
+		if other := &r.Tenants[i]; other != w.tenant && other.Spec.ID == w.tenant.Spec.ID {
+			return w.decision(Refuse, Reason{
+				Code: TenantUnknown, Message: fmt.Sprintf("the tenants %s and %s have one id, so one would pay for the other", w.tenant.Name, other.Name),
+				Remedy: "delete one of them and create it with an id of its own",
+			}), true
+		}
+	}
 	if mode := w.tenant.Spec.Burst.Mode; mode == v1alpha1.ModeOff {
 		return w.decision(Refuse, Reason{
 			Code: NamespaceNotEnabled, Message: fmt.Sprintf("bursting is off for tenant %s", w.tenant.Name),
