@@ -2,7 +2,6 @@ package observe
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,13 +30,22 @@ func asksForGPU(pod *corev1.Pod) bool {
 	return false
 }
 
+// ownerKey names an owner. The UID alone would not do: a pod may state any, also
+// that of another tenant's Job.
+type ownerKey struct {
+	namespace string
+	uid       types.UID
+}
+
+func keyOf(o plan.Owner) ownerKey { return ownerKey{o.Namespace, o.UID} }
+
 // owners knows the controllers of pods.
-type owners struct{ jobs map[types.UID]*batchv1.Job }
+type owners struct{ jobs map[ownerKey]*batchv1.Job }
 
 func ownersOf(jobs []batchv1.Job) owners {
-	o := owners{jobs: make(map[types.UID]*batchv1.Job, len(jobs))}
+	o := owners{jobs: make(map[ownerKey]*batchv1.Job, len(jobs))}
 	for i := range jobs {
-		o.jobs[jobs[i].UID] = &jobs[i]
+		o.jobs[ownerKey{jobs[i].Namespace, jobs[i].UID}] = &jobs[i]
 	}
 	return o
 }
@@ -50,7 +58,7 @@ func (o owners) top(pod *corev1.Pod) plan.Owner {
 		return plan.Owner{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	}
 	owner := ownerOf(pod.Namespace, ref)
-	if job := o.jobs[ref.UID]; job != nil {
+	if job := o.jobs[keyOf(owner)]; job != nil {
 		if above := metav1.GetControllerOf(job); above != nil && above.Kind != "CronJob" {
 			return ownerOf(pod.Namespace, above)
 		}
@@ -69,7 +77,7 @@ func startsTogether(kind string) bool {
 
 // together reports whether an owner's pods must start together.
 func (o owners) together(owner plan.Owner) bool {
-	job := o.jobs[owner.UID]
+	job := o.jobs[keyOf(owner)]
 	return startsTogether(owner.Kind) || job != nil && job.Annotations[v1alpha1.GangAnnotation] == "true"
 }
 
@@ -77,7 +85,7 @@ func (o owners) together(owner plan.Owner) bool {
 func (o owners) gang(owner plan.Owner, pods ...*corev1.Pod) plan.Gang {
 	g := stated(pods)
 	g.Owner, g.Together = owner, o.together(owner)
-	job := o.jobs[owner.UID]
+	job := o.jobs[keyOf(owner)]
 	if job == nil {
 		return g
 	}
@@ -175,14 +183,16 @@ func (o owners) ends(pods []corev1.Pod) map[types.UID]time.Time {
 	out := map[types.UID]time.Time{}
 	for i := range pods {
 		ref := metav1.GetControllerOf(&pods[i])
-		if ref == nil || o.jobs[ref.UID] == nil {
+		if ref == nil {
 			continue
 		}
-		if end, ok := jobEnd(o.jobs[ref.UID]); ok {
-			out[pods[i].UID] = end
+		if job := o.jobs[ownerKey{pods[i].Namespace, ref.UID}]; job != nil {
+			if end, ok := jobEnd(job); ok {
+				out[pods[i].UID] = end
+			}
 		}
 	}
-	return maps.Clone(out)
+	return out
 }
 
 func urls(annotation string) []string {

@@ -126,11 +126,41 @@ func TestAGangIsAllItsLivingMembers(t *testing.T) {
 func TestAGangNearItsEndIsComplete(t *testing.T) {
 	four := int32(4)
 	j := batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Name: "train", UID: "job", Annotations: map[string]string{v1alpha1.GangAnnotation: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train", UID: "job", Annotations: map[string]string{v1alpha1.GangAnnotation: "true"}},
 		Spec:       batchv1.JobSpec{Parallelism: &four, Completions: &four},
 		Status:     batchv1.JobStatus{Succeeded: 3},
 	}
 	if g := only(t, []batchv1.Job{j}, pod("last")); g.Size != 1 {
 		t.Errorf("the gang wants %d members, want 1: three of four have succeeded", g.Size)
+	}
+}
+
+// A pod that names a Job of another namespace as its owner gets nothing from
+// it: not its gang, not its annotations, not its deadline.
+// cases: C-7 kubernetes-sigs/kueue#14630
+func TestAnOwnerIsOfTheSameNamespace(t *testing.T) {
+	start, seconds := metav1.NewTime(time.Unix(1_800_000_000, 0)), int64(60)
+	j := batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train", UID: "job", Annotations: map[string]string{v1alpha1.GangAnnotation: "true"}},
+		Spec:       batchv1.JobSpec{ActiveDeadlineSeconds: &seconds},
+		Status:     batchv1.JobStatus{StartTime: &start},
+	}
+	foreign := func(p *corev1.Pod) { p.Namespace = "mallory" }
+	owned := ownersOf([]batchv1.Job{j})
+	bound, gangs := split([]corev1.Pod{pod("stray", foreign), pod("own"), pod("squatter", foreign, on("rack1"))}, nil, owned)
+	if len(gangs) != 2 {
+		t.Fatalf("split() made %d gangs, want one in each namespace: %+v", len(gangs), gangs)
+	}
+	for _, g := range gangs {
+		mine := g.Owner.Namespace == "team"
+		if len(g.Pods) != 1 || g.Pods[0].Namespace != g.Owner.Namespace || g.Together != mine || g.EndsBy.IsZero() == mine {
+			t.Errorf("the gang in %s: %+v", g.Owner.Namespace, g)
+		}
+		if mine && g.Bound != 0 {
+			t.Error("a pod of another namespace counts as a bound member")
+		}
+	}
+	if ends := owned.ends(bound); len(ends) != 0 {
+		t.Errorf("a foreign pod ends with the Job of another namespace: %v", ends)
 	}
 }

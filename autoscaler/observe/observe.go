@@ -19,7 +19,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -100,12 +99,12 @@ func split(pods []corev1.Pod, nodes []corev1.Node, owned owners) (bound []corev1
 			burstNodes[n.Name] = burstNodes[n.Name] || t.Key == v1alpha1.BurstTaint
 		}
 	}
-	found := map[types.UID]*members{}
+	found := map[ownerKey]*members{}
 	for i := range pods {
 		if pod := &pods[i]; pending(pod) {
 			owner := owned.top(pod)
-			if found[owner.UID] == nil {
-				found[owner.UID] = &members{owner: owner}
+			if found[keyOf(owner)] == nil {
+				found[keyOf(owner)] = &members{owner: owner}
 			}
 		}
 	}
@@ -114,7 +113,7 @@ func split(pods []corev1.Pod, nodes []corev1.Node, owned owners) (bound []corev1
 		if over(pod) {
 			continue
 		}
-		m := found[owned.top(pod).UID]
+		m := found[keyOf(owned.top(pod))]
 		switch away := pod.Spec.NodeName != ""; {
 		case away:
 			bound = append(bound, *pod)

@@ -227,7 +227,7 @@ func (r *run) marketOn(w *work, s sale) []Refusal {
 			}
 		}
 	}
-	if p := r.history.owners[w.Owner.UID]; p != nil {
+	if p := r.history.of(w.Owner); p != nil {
 		if e, excluded := p.excluded[s.key]; excluded && (e.until.IsZero() || e.until.After(r.Now)) {
 			refusal := s.refuse(Reason{
 				Code: EarlierAttempt, Message: fmt.Sprintf("an earlier burst for this work ended here with %s", e.why), Remedy: "the next offer is taken",

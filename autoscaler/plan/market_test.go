@@ -182,6 +182,19 @@ func TestMemory(t *testing.T) {
 			want: "train: burst 1xgpu2 at second for 1\n",
 		},
 
+		"a burst of another namespace is not this gang's, whatever owner it names": { // cases: C-7 kubernetes-sigs/kueue#14630
+			given: train.burst("train", "first", v1alpha1.Reserved).abroad("mallory"),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+		"nor are its failures": {
+			given: train.burst("train", "first", "Ending=JoinDeadline", v1alpha1.Failed).abroad("mallory"),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+		"a Job made anew under its old name is another": { // cases: C-2 kubernetes-sigs/kueue#6221
+			given: train.burst("train", "first", v1alpha1.PodsAdmitted).work(func(g *plan.Gang) { g.Owner.UID = "uid-train-anew" }),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+
 		// Failover is the ordinary path.
 		"sold out at the counter: the next offer at once": { // cases: C1 kubernetes/autoscaler PR#9360, H-10 LeanerCloud/AutoSpotting#147
 			given: train.burst("train", "first", "Ending=SoldOut").justNow(),
@@ -420,3 +433,10 @@ func (g given) onPremVolume(name string) given {
 }
 
 func number(n int32) *int32 { return &n }
+
+// abroad moves the burst that was added last to another namespace.
+func (g given) abroad(namespace string) given {
+	g.s.Bursts = slices.Clone(g.s.Bursts)
+	g.s.Bursts[len(g.s.Bursts)-1].Namespace = namespace
+	return g
+}
