@@ -19,6 +19,7 @@ type history struct {
 	owners map[ownerKey]*past          // by owner of the work
 	bought map[string]fleet            // in flight by provider
 	gpus   map[string]map[string]int32 // in flight by tenant and GPU model
+	placed map[types.UID]string        // pods that were seen on a node of a burst, by UID, with the burst's name
 }
 
 // ownerKey names an owner by namespace and UID: pods may state the UID of an
@@ -87,6 +88,7 @@ func remember(s State, onNodes map[string]int) history {
 		owners: map[ownerKey]*past{},
 		bought: map[string]fleet{},
 		gpus:   map[string]map[string]int32{},
+		placed: map[types.UID]string{},
 	}
 	for i := range s.Bursts {
 		b := &s.Bursts[i]
@@ -97,6 +99,9 @@ func remember(s State, onNodes map[string]int) history {
 			h.owners[key] = p
 		}
 		p.next = max(p.next, b.Spec.Attempt+1)
+		for _, pod := range b.Status.Placed {
+			h.placed[pod.UID] = b.Name
+		}
 		over, ended := outcome(b)
 		if !over && b.Spec.Offer.Provider != "" {
 			h.count(b)

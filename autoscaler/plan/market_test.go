@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
@@ -192,6 +193,15 @@ func TestMemory(t *testing.T) {
 		},
 		"a Job made anew under its old name is another": { // cases: C-2 kubernetes-sigs/kueue#6221
 			given: train.burst("train", "first", v1alpha1.PodsAdmitted).work(func(g *plan.Gang) { g.Owner.UID = "uid-train-anew" }),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+
+		"a pod that was seen on a burst's node is pending in an old cache only": { // cases: H-14 kubernetes/autoscaler#7419
+			given: train.burst("train", "first", v1alpha1.Complete).placed("train-0"),
+			want:  "train: wait NODE_NAME_SET\n",
+		},
+		"a burst that came and went leaves nothing behind": { // cases: H-27 kubernetes-sigs/karpenter#3176
+			given: train.burst("train", "first", "Ending=Deleted", v1alpha1.Failed).justNow(),
 			want:  "train: burst 1xgpu2 at first for 1\n",
 		},
 
@@ -438,5 +448,14 @@ func number(n int32) *int32 { return &n }
 func (g given) abroad(namespace string) given {
 	g.s.Bursts = slices.Clone(g.s.Bursts)
 	g.s.Bursts[len(g.s.Bursts)-1].Namespace = namespace
+	return g
+}
+
+// placed says that the burst that was added last has seen a pod on its node.
+func (g given) placed(pod string) given {
+	g.s.Bursts = slices.Clone(g.s.Bursts)
+	b := g.s.Bursts[len(g.s.Bursts)-1].DeepCopy()
+	b.Status.Placed = []v1alpha1.PlacedPod{{Name: pod, UID: types.UID("uid-" + pod), Node: "spw-1"}}
+	g.s.Bursts[len(g.s.Bursts)-1] = *b
 	return g
 }

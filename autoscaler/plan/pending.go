@@ -42,6 +42,9 @@ func (r *run) podHeld(p *corev1.Pod) (Reason, bool) {
 		return Reason{Code: PodTerminating, Message: fmt.Sprintf("pod %s is being deleted", p.Name)}, true
 	case p.Spec.NodeName != "":
 		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s is bound to node %s", p.Name, p.Spec.NodeName)}, true
+	case r.history.placed[p.UID] != "":
+		// No pod is ever unbound: the cache of pods is behind that of bursts.
+		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s has run on burst %s", p.Name, r.history.placed[p.UID])}, true
 	case len(p.Spec.SchedulingGates) > 0:
 		gates := make([]string, 0, len(p.Spec.SchedulingGates))
 		for _, g := range p.Spec.SchedulingGates {
