@@ -29,6 +29,9 @@ func objectsStory(t *testing.T, admin dynamic.Interface) {
 		"money without a currency":         {func(b *v1alpha1.BurstTenant) { b.Spec.Burst.Budgets[0].Limit = "12.00" }, "limit"},
 		"money as a float":                 {func(b *v1alpha1.BurstTenant) { b.Spec.Burst.Budgets[0].Limit = "1e3 EUR" }, "limit"},
 		"a fixed window without its dates": {func(b *v1alpha1.BurstTenant) { b.Spec.Burst.Budgets[0].Window = "fixed" }, "start and end"},
+		"more money than is counted":       {func(b *v1alpha1.BurstTenant) { b.Spec.Burst.Budgets[0].Limit = "9999999999 EUR" }, "limit"},
+		"a fixed window that ends first":   {func(b *v1alpha1.BurstTenant) { fixed(&b.Spec.Burst.Budgets[0], time.Hour, 0) }, "the start first"},
+		"the zone of whichever host":       {func(b *v1alpha1.BurstTenant) { b.Spec.Burst.Budgets[0].TimeZone = "Local" }, "timeZone"},
 		"a source without a scheme":        {func(b *v1alpha1.BurstTenant) { b.Spec.Sources[0].Endpoint = "s3.onprem.test" }, "endpoint"},
 	}
 	for name, tt := range tests {
@@ -53,7 +56,44 @@ func objectsStory(t *testing.T, admin dynamic.Interface) {
 			t.Errorf("changing the id: %v, want a refusal that says why", err)
 		}
 	})
+	t.Run("what a budget means never changes, its limit may", func(t *testing.T) { budgetStory(t, tenants) })
 	t.Run("a price that was written never changes", func(t *testing.T) { tariffStory(t, admin) })
+}
+
+func fixed(b *v1alpha1.TenantBudget, start, end time.Duration) {
+	from, until := metav1.NewTime(time.Unix(1_800_000_000, 0).Add(start)), metav1.NewTime(time.Unix(1_800_000_000, 0).Add(end))
+	b.Window, b.Start, b.End = "fixed", &from, &until
+}
+
+func budgetStory(t *testing.T, tenants dynamic.ResourceInterface) {
+	tenant := goodTenant()
+	tenant.Name = "budgets"
+	made, err := tenants.Create(t.Context(), object(t, tenant, "BurstTenant"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(edit func(*v1alpha1.TenantBudget)) error {
+		next := tenant.DeepCopy()
+		next.ResourceVersion = made.GetResourceVersion()
+		edit(&next.Spec.Burst.Budgets[0])
+		after, err := tenants.Update(t.Context(), object(t, next, "BurstTenant"), metav1.UpdateOptions{})
+		if err == nil {
+			made = after
+		}
+		return err
+	}
+	for name, edit := range map[string]func(*v1alpha1.TenantBudget){
+		"window":   func(b *v1alpha1.TenantBudget) { b.Window = "day" },
+		"timeZone": func(b *v1alpha1.TenantBudget) { b.TimeZone = "UTC" },
+		"currency": func(b *v1alpha1.TenantBudget) { b.Limit = "12.00 CHF" },
+	} {
+		if err := change(edit); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "use a new name") {
+			t.Errorf("changing the %s: %v, want a refusal that says what to do", name, err)
+		}
+	}
+	if err := change(func(b *v1alpha1.TenantBudget) { b.Limit, b.Hard = "3 EUR", false }); err != nil {
+		t.Errorf("lowering the limit: %v", err)
+	}
 }
 
 func tariffStory(t *testing.T, admin dynamic.Interface) {

@@ -292,6 +292,30 @@ func TestExtendAsksTheWindowsThatItTouches(t *testing.T) {
 		apply(w.book.Extend(quota.Extension{Burst: "x", Key: "1", More: eur("1")})).refused(quota.ErrUnknownBurst)
 }
 
+// What was extended in time while nothing was reserved counts in the new window
+// as soon as there is something again.
+func TestAnExtensionOfNothingIsNotForgotten(t *testing.T) {
+	w := given(t, hard("team", quota.ScopeTenant, "vision", "10")).reserve(burst("a", "4")).accepted()
+	w.apply(w.book.Shrink(quota.Reduction{Burst: "a", To: eur("0"), Reason: "sold out"})).accepted().
+		apply(w.book.Extend(quota.Extension{Burst: "a", Key: "1", Until: at("2026-11-01 12:00")})).accepted().
+		apply(w.book.Extend(quota.Extension{Burst: "a", Key: "2", More: eur("3")})).accepted().
+		holds("team", "2026-10", "0", "3").holds("team", "2026-11", "0", "3")
+}
+
+func TestAFixedWindowThatWasCutShortLetsNothingGrow(t *testing.T) {
+	once := quota.Budget{
+		ID: "once", Scope: quota.ScopeTenant, Subject: "vision", Window: quota.WindowFixed, Limit: eur("10"), Hard: true,
+		Start: at("2026-10-01 00:00"), End: at("2026-10-06 00:00"),
+	}
+	w := given(t, once).reserve(burst("a", "4")).accepted()
+	once.End = at("2026-10-05 10:00")
+	ev, _, err := w.book.SetBudgets([]quota.Budget{once})
+	w.apply(ev, err).accepted().
+		apply(w.book.Extend(quota.Extension{Burst: "a", Key: "1", More: eur("1")})).refused(quota.ErrNoBudget).
+		settle(quota.Settlement{Burst: "a", Actual: eur("4"), MachineStart: at("2026-10-05 08:00"), MachineEnd: at("2026-10-05 12:00")}).accepted().
+		holds("once", "fixed", "4", "0")
+}
+
 func TestTheCeilingBoundsAllExtensions(t *testing.T) {
 	r := burst("a", "4")
 	r.Mode, r.Ceiling = quota.ModeLease, eur("6")

@@ -1,10 +1,11 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"time"
-	_ "time/tzdata" // month bounds must not depend on what the host has installed
+	_ "time/tzdata" // month bounds are known on hosts that have no zones installed
 
 	"spillway.dev/spillway/quota/money"
 )
@@ -123,10 +124,14 @@ func (b Budget) sameWindows(a Budget) bool {
 		a.Zone == b.Zone && a.Limit.Currency == b.Limit.Currency
 }
 
-// Location loads the time zone of b. It is slow; see [Budget.PeriodsIn].
+// Location loads the time zone of b. It is slow; see [Budget.PeriodsIn]. The
+// zone "Local" is none: it would be another one on the next host.
 func (b Budget) Location() (*time.Location, error) {
-	if b.Zone == "" {
+	switch b.Zone {
+	case "":
 		return time.LoadLocation(DefaultZone)
+	case "Local":
+		return nil, errors.New("it depends on the host")
 	}
 	return time.LoadLocation(b.Zone)
 }

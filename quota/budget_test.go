@@ -143,6 +143,7 @@ func TestBudgetValidate(t *testing.T) {
 		"a negative limit":              {func(b *quota.Budget) { b.Limit.Nano = -1 }, "must not be negative"},
 		"no currency":                   {func(b *quota.Budget) { b.Limit.Currency = "" }, "needs a currency"},
 		"a zone that does not exist":    {func(b *quota.Budget) { b.Zone = "Europe/Bonn" }, "use an IANA name such as Europe/Berlin"},
+		"the zone of whichever host":    {func(b *quota.Budget) { b.Zone = "Local" }, "use an IANA name such as Europe/Berlin"},
 		"a month with a start":          {func(b *quota.Budget) { b.Start = at("2026-01-01 00:00") }, "for fixed windows only"},
 		"a fixed window without bounds": {func(b *quota.Budget) { b.Window = quota.WindowFixed }, "must have a start before its end"},
 	}

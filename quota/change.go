@@ -70,28 +70,30 @@ func (a Account) belowCeiling(more money.Amount) error {
 	return nil
 }
 
-// extensionClaims lists what an extension asks of each window.
+// extensionClaims lists what an extension asks of each window that the time up
+// to its end touches: those that hold the burst are asked for the slice, the
+// others for the whole.
 func (b *Book) extensionClaims(a Account, x Extension, whole money.Amount) ([]claim, error) {
+	until := a.Until
+	if !x.Until.IsZero() {
+		until = x.Until
+	}
 	var asked []claim
-	for _, h := range a.Holds {
-		if b.Budgets[h.Budget].Retired {
-			return nil, fmt.Errorf("%w: budget %q was removed; the burst may end, not grow", ErrNoBudget, h.Budget)
-		}
-		if !x.More.IsZero() {
-			asked = append(asked, claim{h, x.More})
-		}
-	}
-	if x.Until.IsZero() {
-		return asked, nil
-	}
 	for _, id := range a.budgets() {
-		periods, err := b.periods(id, a.Reservation.From, x.Until)
+		if b.Budgets[id].Retired {
+			return nil, fmt.Errorf("%w: budget %q was removed; the burst may end, not grow", ErrNoBudget, id)
+		}
+		periods, err := b.periods(id, a.Reservation.From, until)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range periods {
-			if h := (Hold{Budget: id, Period: p.ID}); !slices.Contains(a.Holds, h) && !whole.IsZero() {
-				asked = append(asked, claim{h, whole})
+			c := claim{Hold{Budget: id, Period: p.ID}, whole}
+			if slices.Contains(a.Holds, c.Hold) {
+				c.amount = x.More
+			}
+			if !c.amount.IsZero() {
+				asked = append(asked, c)
 			}
 		}
 	}

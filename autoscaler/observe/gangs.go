@@ -1,7 +1,7 @@
 package observe
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -13,20 +13,15 @@ import (
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
+	"spillway.dev/spillway/autoscaler/policy"
 )
-
-// gpuVendors are the domains of extended resources that mean a GPU, whole or
-// in parts (nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu).
-func gpuVendors() []string {
-	return []string{"nvidia.com/", "amd.com/gpu", "gpu.intel.com/", "habana.ai/"}
-}
 
 // asksForGPU reports whether any container of a pod asks for a GPU resource.
 func asksForGPU(pod *corev1.Pod) bool {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for _, c := range containers {
 			for name, q := range c.Resources.Limits {
-				if !q.IsZero() && slices.ContainsFunc(gpuVendors(), func(v string) bool { return strings.HasPrefix(string(name), v) }) {
+				if !q.IsZero() && plan.IsGPU(name) {
 					return true
 				}
 			}
@@ -35,13 +30,22 @@ func asksForGPU(pod *corev1.Pod) bool {
 	return false
 }
 
+// ownerKey names an owner. The UID alone would not do: a pod may state any, also
+// that of another tenant's Job.
+type ownerKey struct {
+	namespace string
+	uid       types.UID
+}
+
+func keyOf(o plan.Owner) ownerKey { return ownerKey{o.Namespace, o.UID} }
+
 // owners knows the controllers of pods.
-type owners struct{ jobs map[types.UID]*batchv1.Job }
+type owners struct{ jobs map[ownerKey]*batchv1.Job }
 
 func ownersOf(jobs []batchv1.Job) owners {
-	o := owners{jobs: make(map[types.UID]*batchv1.Job, len(jobs))}
+	o := owners{jobs: make(map[ownerKey]*batchv1.Job, len(jobs))}
 	for i := range jobs {
-		o.jobs[jobs[i].UID] = &jobs[i]
+		o.jobs[ownerKey{jobs[i].Namespace, jobs[i].UID}] = &jobs[i]
 	}
 	return o
 }
@@ -54,7 +58,7 @@ func (o owners) top(pod *corev1.Pod) plan.Owner {
 		return plan.Owner{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	}
 	owner := ownerOf(pod.Namespace, ref)
-	if job := o.jobs[ref.UID]; job != nil {
+	if job := o.jobs[keyOf(owner)]; job != nil {
 		if above := metav1.GetControllerOf(job); above != nil && above.Kind != "CronJob" {
 			return ownerOf(pod.Namespace, above)
 		}
@@ -71,29 +75,23 @@ func startsTogether(kind string) bool {
 	return slices.Contains([]string{"JobSet", "TrainJob", "PyTorchJob", "MPIJob", "TFJob", "JAXJob", "RayCluster", "RayJob"}, kind)
 }
 
-// gang describes the pending work of an owner by one of its pods.
-func (o owners) gang(owner plan.Owner, pod *corev1.Pod) plan.Gang {
-	g := plan.Gang{
-		Owner: owner, Created: pod.CreationTimestamp.Time, PriorityClass: pod.Spec.PriorityClassName,
-		Together:  startsTogether(owner.Kind),
-		DataClass: pod.Annotations[v1alpha1.DataClassAnnotation],
-		Inputs:    urls(pod.Annotations[v1alpha1.InputsAnnotation]),
-		Outputs:   urls(pod.Annotations[v1alpha1.OutputsAnnotation]),
-	}
-	if pod.Spec.Priority != nil {
-		g.Priority = *pod.Spec.Priority
-	}
-	if s := pod.Spec.ActiveDeadlineSeconds; s != nil {
-		g.MaxRun = time.Duration(*s) * time.Second
-	}
-	job := o.jobs[owner.UID]
+// together reports whether an owner's pods must start together.
+func (o owners) together(owner plan.Owner) bool {
+	job := o.jobs[keyOf(owner)]
+	return startsTogether(owner.Kind) || job != nil && job.Annotations[v1alpha1.GangAnnotation] == "true"
+}
+
+// gang describes the pending work of an owner by its pods.
+func (o owners) gang(owner plan.Owner, pods ...*corev1.Pod) plan.Gang {
+	g := stated(pods)
+	g.Owner, g.Together = owner, o.together(owner)
+	job := o.jobs[keyOf(owner)]
 	if job == nil {
 		return g
 	}
 	g.Created = job.CreationTimestamp.Time
-	g.Together = g.Together || job.Annotations[v1alpha1.GangAnnotation] == "true"
-	if g.Together && job.Spec.Parallelism != nil {
-		g.Size = int(*job.Spec.Parallelism)
+	if g.Together {
+		g.Size = wanted(job)
 	}
 	if job.Spec.Suspend != nil && *job.Spec.Suspend {
 		g.Hold = &plan.Reason{Code: "JOB_SUSPENDED", Message: "the Job is suspended", Remedy: "resume it, or wait for its queue to admit it"}
@@ -101,10 +99,74 @@ func (o owners) gang(owner plan.Owner, pod *corev1.Pod) plan.Gang {
 	if end, ok := jobEnd(job); ok {
 		g.EndsBy = end
 		if g.MaxRun == 0 {
-			g.MaxRun = time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second
+			g.MaxRun = plan.Seconds(*job.Spec.ActiveDeadlineSeconds)
 		}
 	}
 	return g
+}
+
+// wanted is how many pods a Job wants at one time: no more than it has
+// completions left.
+func wanted(job *batchv1.Job) int {
+	if job.Spec.Parallelism == nil {
+		return 0
+	}
+	n := *job.Spec.Parallelism
+	if job.Spec.Completions != nil {
+		n = min(n, *job.Spec.Completions-job.Status.Succeeded)
+	}
+	return int(max(n, 0))
+}
+
+// stated puts together what the pods of one owner state, in whatever order they
+// come: all that any of them reads and writes, the highest data class, the
+// longest run. The least important pod ranks them all: nobody may pay for it as
+// for the others.
+func stated(pods []*corev1.Pod) plan.Gang {
+	var g plan.Gang
+	var classes []string
+	for i, pod := range pods {
+		if created := pod.CreationTimestamp.Time; i == 0 || created.Before(g.Created) {
+			g.Created = created
+		}
+		priority, class := int32(0), pod.Spec.PriorityClassName
+		if pod.Spec.Priority != nil {
+			priority = *pod.Spec.Priority
+		}
+		if i == 0 || priority < g.Priority || priority == g.Priority && class < g.PriorityClass {
+			g.Priority, g.PriorityClass = priority, class
+		}
+		if s := pod.Spec.ActiveDeadlineSeconds; s != nil {
+			g.MaxRun = max(g.MaxRun, plan.Seconds(*s))
+		}
+		if class := pod.Annotations[v1alpha1.DataClassAnnotation]; class != "" {
+			classes = append(classes, class)
+		}
+		g.Inputs = append(g.Inputs, urls(pod.Annotations[v1alpha1.InputsAnnotation])...)
+		g.Outputs = append(g.Outputs, urls(pod.Annotations[v1alpha1.OutputsAnnotation])...)
+	}
+	g.DataClass = highest(classes)
+	g.Inputs, g.Outputs = each(g.Inputs), each(g.Outputs)
+	return g
+}
+
+// highest returns the highest class; one that is no class goes before all
+// others, so that policy refuses it.
+func highest(classes []string) string {
+	slices.Sort(classes)
+	top := policy.Class("")
+	for _, c := range classes {
+		if top = policy.Highest(policy.Class(c), cmp.Or(top, policy.Class(c))); top == "" {
+			return c
+		}
+	}
+	return string(top)
+}
+
+// each returns the texts sorted, and every one once.
+func each(texts []string) []string {
+	slices.Sort(texts)
+	return slices.Compact(texts)
 }
 
 // jobEnd is when a Job's own deadline ends it: it counts from its start,
@@ -113,7 +175,7 @@ func jobEnd(job *batchv1.Job) (time.Time, bool) {
 	if job.Spec.ActiveDeadlineSeconds == nil || job.Status.StartTime == nil {
 		return time.Time{}, false
 	}
-	return job.Status.StartTime.Add(time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second), true
+	return job.Status.StartTime.Add(plan.Seconds(*job.Spec.ActiveDeadlineSeconds)), true
 }
 
 // ends says by when bound pods are over because of their Job's deadline.
@@ -121,14 +183,16 @@ func (o owners) ends(pods []corev1.Pod) map[types.UID]time.Time {
 	out := map[types.UID]time.Time{}
 	for i := range pods {
 		ref := metav1.GetControllerOf(&pods[i])
-		if ref == nil || o.jobs[ref.UID] == nil {
+		if ref == nil {
 			continue
 		}
-		if end, ok := jobEnd(o.jobs[ref.UID]); ok {
-			out[pods[i].UID] = end
+		if job := o.jobs[ownerKey{pods[i].Namespace, ref.UID}]; job != nil {
+			if end, ok := jobEnd(job); ok {
+				out[pods[i].UID] = end
+			}
 		}
 	}
-	return maps.Clone(out)
+	return out
 }
 
 func urls(annotation string) []string {

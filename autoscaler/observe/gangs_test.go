@@ -99,7 +99,7 @@ func TestGangOfAJob(t *testing.T) {
 	start, seconds, three, yes := metav1.NewTime(time.Unix(1_800_000_000, 0)), int64(600), int32(3), true
 	job := func(change func(*batchv1.Job)) []batchv1.Job {
 		j := batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{Name: "train", UID: "job", CreationTimestamp: start},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train", UID: "job", CreationTimestamp: start},
 			Spec:       batchv1.JobSpec{ActiveDeadlineSeconds: &seconds, Parallelism: &three},
 			Status:     batchv1.JobStatus{StartTime: &start},
 		}

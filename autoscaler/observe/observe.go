@@ -19,7 +19,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -100,33 +99,60 @@ func split(pods []corev1.Pod, nodes []corev1.Node, owned owners) (bound []corev1
 			burstNodes[n.Name] = burstNodes[n.Name] || t.Key == v1alpha1.BurstTaint
 		}
 	}
-	found := map[types.UID]*plan.Gang{}
+	found := map[ownerKey]*members{}
 	for i := range pods {
 		if pod := &pods[i]; pending(pod) {
 			owner := owned.top(pod)
-			g := found[owner.UID]
-			if g == nil {
-				fresh := owned.gang(owner, pod)
-				g = &fresh
-				found[owner.UID] = g
+			if found[keyOf(owner)] == nil {
+				found[keyOf(owner)] = &members{owner: owner}
 			}
-			g.Pods = append(g.Pods, *pod)
 		}
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if pod.Spec.NodeName == "" || over(pod) {
+		if over(pod) {
 			continue
 		}
-		bound = append(bound, *pod)
-		if g := found[owned.top(pod).UID]; g != nil && !burstNodes[pod.Spec.NodeName] {
-			g.Bound++
+		m := found[keyOf(owned.top(pod))]
+		switch away := pod.Spec.NodeName != ""; {
+		case away:
+			bound = append(bound, *pod)
+			if m != nil && !burstNodes[pod.Spec.NodeName] {
+				m.bound++
+			}
+		case m == nil || !pod.DeletionTimestamp.IsZero():
+		case pending(pod), unschedulable(pod) && owned.together(m.owner):
+			m.waiting = append(m.waiting, pod)
+		default:
+			m.unseen++
 		}
 	}
-	for _, g := range found { // the planner brings them into order
-		gangs = append(gangs, *g)
+	for _, m := range found { // the planner brings them into order
+		gangs = append(gangs, m.gang(owned))
 	}
 	return bound, gangs
+}
+
+// members are the living pods of one owner.
+type members struct {
+	owner   plan.Owner
+	waiting []*corev1.Pod // refused by the scheduler
+	bound   int           // at home
+	unseen  int           // without a node, and not refused by the scheduler
+}
+
+// gang is the work of the members. Those that must start together are all that
+// live: with one that the scheduler has not refused yet the gang is incomplete.
+func (m *members) gang(owned owners) plan.Gang {
+	g := owned.gang(m.owner, m.waiting...)
+	g.Bound = m.bound
+	for _, pod := range m.waiting {
+		g.Pods = append(g.Pods, *pod)
+	}
+	if g.Together {
+		g.Size = max(g.Size, len(m.waiting)+m.bound+m.unseen)
+	}
+	return g
 }
 
 func over(pod *corev1.Pod) bool {
@@ -135,9 +161,12 @@ func over(pod *corev1.Pod) bool {
 
 // pending reports whether a pod is unplaced GPU work.
 func pending(pod *corev1.Pod) bool {
-	if pod.Spec.NodeName != "" || over(pod) || !pod.DeletionTimestamp.IsZero() || !asksForGPU(pod) {
-		return false
-	}
+	return pod.Spec.NodeName == "" && !over(pod) && pod.DeletionTimestamp.IsZero() && asksForGPU(pod) && unschedulable(pod)
+}
+
+// unschedulable reports whether the scheduler has looked at a pod and found no
+// place for it.
+func unschedulable(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled {
 			return c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable

@@ -20,6 +20,7 @@ const (
 	AttemptsExhausted   Code = "ATTEMPTS_EXHAUSTED"    // too many bursts for it have failed
 	PreemptionPossible  Code = "PREEMPTION_POSSIBLE"   // the scheduler is making room for it
 	SchedulingGated     Code = "SCHEDULING_GATED"      // a gate holds the pod
+	OtherScheduler      Code = "OTHER_SCHEDULER"       // whose reasons can't be read: its queue may hold the pod
 	PodTerminating      Code = "POD_TERMINATING"       // the pod is being deleted
 	GangIncomplete      Code = "GANG_INCOMPLETE"       // members are missing
 	GangSplit           Code = "GANG_SPLIT"            // a member runs on-prem already

@@ -1,11 +1,24 @@
 package plan
 
 import (
-	"cmp"
+	"math"
 	"time"
 
 	"spillway.dev/spillway/quota/money"
 )
+
+// Seconds is n seconds; where that overflows, the longest time there is.
+func Seconds(n int64) time.Duration {
+	const longest = time.Duration(math.MaxInt64)
+	if n > int64(longest/time.Second) {
+		return longest
+	}
+	return time.Duration(n) * time.Second
+}
+
+// longestRun is the longest run that is planned for. It keeps the arithmetic of
+// a burst's life, and the days and months that its money touches, in range.
+const longestRun = 366 * 24 * time.Hour
 
 // times are the moments that a burst's money and evidence have to reach.
 type times struct {
@@ -25,8 +38,8 @@ func (r *run) timesFor(w *work, s sale) times {
 	boot, ready := r.Settings.Boot, r.Settings.Ready
 	if s.provider != nil {
 		join := s.provider.Spec.Join
-		boot = cmp.Or(join.BootTime.Duration, boot)
-		ready = cmp.Or(join.ReadyDeadline.Duration, ready)
+		boot = positive(join.BootTime.Duration, boot)
+		ready = positive(join.ReadyDeadline.Duration, ready)
 	}
 	set := r.Settings
 	before := set.Staging + set.Buy + ready + w.maxRun
@@ -38,6 +51,14 @@ func (r *run) timesFor(w *work, s sale) times {
 		worst:    before + behind,
 		usual:    boot + w.maxRun,
 	}
+}
+
+// positive is own where it is a time at all; the reconciler reads it alike.
+func positive(own, otherwise time.Duration) time.Duration {
+	if own > 0 {
+		return own
+	}
+	return otherwise
 }
 
 // price works out the ceiling and the expected bill of a sized candidate by the

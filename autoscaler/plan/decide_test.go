@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -62,6 +63,20 @@ func TestDecide(t *testing.T) {
 				gang("zold", 2).work(func(g *plan.Gang) { g.Created = now().Add(-time.Hour) }).offer("cleura", 2, "2 EUR"),
 			want: "zold: wait FITS_LOCALLY\nyoung: burst 1xgpu2 at cleura for 1\n",
 		},
+		"of independent pods only those burst that will not fit at home soon": {
+			given: site().node("rack1", 2).running("old", "rack1", 2, 4*time.Minute).gang("sweep", 1).times(3).offer("cleura", 1, "2 EUR"),
+			want:  "sweep: burst 1xgpu1 at cleura for 1\n",
+		},
+		"of independent pods the one that a preemption makes room for stays": { // cases: F7 kubernetes/kubernetes#134428
+			given: full.running("victim", "rack1", 0, 0).gang("sweep", 1).times(3).offer("cleura", 1, "2 EUR").
+				work(func(g *plan.Gang) { g.Pods[1].Status.NominatedNodeName = "rack1" }).leaving("victim", time.Minute),
+			want: "sweep: burst 2xgpu1 at cleura for 2\n",
+		},
+		"a gang waits for the preemption that makes room for a member": { // cases: F7 kubernetes/kubernetes#134428
+			given: full.running("victim", "rack1", 0, 0).gang("ring", 1).times(3).together().offer("cleura", 1, "2 EUR").
+				work(func(g *plan.Gang) { g.Pods[1].Status.NominatedNodeName = "rack1" }).leaving("victim", time.Minute),
+			want: "ring: wait PREEMPTION_POSSIBLE\n",
+		},
 		"a preemption under way is waited for": { // cases: F7 kubernetes/kubernetes#134428
 			given: full.running("victim", "rack1", 0, 0).gang("train", 2).offer("cleura", 2, "2 EUR").pods(func(p *corev1.Pod) { p.Status.NominatedNodeName = "rack1" }).leaving("victim", time.Minute),
 			want:  "train: wait PREEMPTION_POSSIBLE\n",
@@ -87,6 +102,14 @@ func TestDecide(t *testing.T) {
 		"a gated pod": {
 			given: full.gang("train", 2).offer("cleura", 2, "2 EUR").pods(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}} }),
 			want:  "train: wait SCHEDULING_GATED\n",
+		},
+		"a pod that another scheduler places": { // cases: F2 kubernetes-sigs/karpenter#742, F11 volcano-sh/volcano#4710
+			given: full.gang("train", 2).offer("cleura", 2, "2 EUR").pods(func(p *corev1.Pod) { p.Spec.SchedulerName = "volcano" }),
+			want:  "train: wait OTHER_SCHEDULER\n",
+		},
+		"a pod of the cluster's own namespaces": {
+			given: full.gang("train", 2).offer("cleura", 2, "2 EUR").namespace("vision", v1alpha1.SystemLabel, "true"),
+			want:  "train: wait OWNER_UNSUPPORTED\n",
 		},
 		"a pod that is being deleted": {
 			given: full.gang("train", 2).offer("cleura", 2, "2 EUR").pods(func(p *corev1.Pod) { when := at(0); p.DeletionTimestamp = &when }),
@@ -142,6 +165,10 @@ func TestDecide(t *testing.T) {
 			given: full.tenant("speech").rules(func(t *v1alpha1.BurstTenantSpec) { t.Namespaces = []string{"vision"} }).gang("train", 2).offer("cleura", 2, "2 EUR"),
 			want:  "train: refuse TENANT_UNKNOWN\n",
 		},
+		"two tenants with one id": {
+			given: full.tenant("speech").rules(func(t *v1alpha1.BurstTenantSpec) { t.ID = "vision" }).gang("train", 2).offer("cleura", 2, "2 EUR"),
+			want:  "train: refuse TENANT_UNKNOWN\n",
+		},
 		"mode Off": {
 			given: full.mode(v1alpha1.ModeOff).gang("train", 2).offer("cleura", 2, "2 EUR"),
 			want:  "train: refuse NAMESPACE_NOT_ENABLED\n",
@@ -189,5 +216,13 @@ func (g given) leaving(name string, d time.Duration) given {
 		}
 	}
 	g.s.Cluster.Pods = pods
+	return g
+}
+
+// namespace adds a namespace with one label.
+func (g given) namespace(name, label, value string) given {
+	g.s.Cluster.Namespaces = append(slices.Clone(g.s.Cluster.Namespaces), corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: value}},
+	})
 	return g
 }

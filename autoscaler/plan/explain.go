@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"strings"
-	"time"
 )
 
 // Explain writes the plan for people: one line a decision, then one line for
@@ -63,13 +62,4 @@ func (b Burst) summary(misfit string) string {
 		return text + "; nobody knows when on-prem will be free"
 	}
 	return text + fmt.Sprintf("; on-prem is expected free at %s, a burst is ready in %s", clock(b.LocalAt), short(b.ReadyAt.Sub(b.From)))
-}
-
-// Saved is the waiting that the burst saves: from its ready GPUs to the time at
-// which on-prem would have been free. It is zero when that is not known.
-func (b Burst) Saved() time.Duration {
-	if b.LocalAt.IsZero() {
-		return 0
-	}
-	return b.LocalAt.Sub(b.ReadyAt)
 }

@@ -16,9 +16,17 @@ import (
 // history is what the Burst objects remember.
 type history struct {
 	live   []*v1alpha1.Burst           // still owe something to their gang
-	owners map[types.UID]*past         // by owner of the work
+	owners map[ownerKey]*past          // by owner of the work
 	bought map[string]fleet            // in flight by provider
 	gpus   map[string]map[string]int32 // in flight by tenant and GPU model
+	placed map[types.UID]string        // pods that were seen on a node of a burst, by UID, with the burst's name
+}
+
+// ownerKey names an owner by namespace and UID: pods may state the UID of an
+// owner in another tenant's namespace.
+type ownerKey struct {
+	namespace string
+	uid       types.UID
 }
 
 // fleet is what is in flight at one provider.
@@ -49,6 +57,7 @@ const (
 	workFault                // the work's own; the offer is innocent
 	moneyFault               // the ledger refused; the offer is innocent
 	marketFault              // the cloud would not sell; ask the next one at once
+	neverFault               // nor will it ever, as written; ask the next one at once
 	offerFault               // bought and not good for anything
 )
 
@@ -60,12 +69,14 @@ func faultOf(reason string) fault {
 	switch reason {
 	case "Succeeded", "ServedLocally", "WorkloadGone", "Deleted":
 		return noFault
-	case "WorkFailed", "OutOfTime":
+	case "WorkFailed", "OutOfTime", "StagingRefused":
 		return workFault
-	case "BudgetExceeded":
+	case "BudgetExceeded", "NoReservation":
 		return moneyFault
-	case "SoldOut", "LimitReached", "Rejected":
+	case "SoldOut", "LimitReached":
 		return marketFault
+	case "Rejected":
+		return neverFault
 	}
 	return offerFault
 }
@@ -74,18 +85,23 @@ func faultOf(reason string) fault {
 // each burst's nodes by its UID.
 func remember(s State, onNodes map[string]int) history {
 	h := history{
-		owners: map[types.UID]*past{},
+		owners: map[ownerKey]*past{},
 		bought: map[string]fleet{},
 		gpus:   map[string]map[string]int32{},
+		placed: map[types.UID]string{},
 	}
 	for i := range s.Bursts {
 		b := &s.Bursts[i]
-		p := h.owners[b.Spec.Gang.UID]
+		key := ownerKey{b.Namespace, b.Spec.Gang.UID}
+		p := h.owners[key]
 		if p == nil {
 			p = &past{excluded: map[string]exclusion{}}
-			h.owners[b.Spec.Gang.UID] = p
+			h.owners[key] = p
 		}
 		p.next = max(p.next, b.Spec.Attempt+1)
+		for _, pod := range b.Status.Placed {
+			h.placed[pod.UID] = b.Name
+		}
 		over, ended := outcome(b)
 		if !over && b.Spec.Offer.Provider != "" {
 			h.count(b)
@@ -127,9 +143,11 @@ func (p *past) learn(b *v1alpha1.Burst, s Settings) {
 	case offerFault:
 		p.fail(at, reason)
 		p.excluded[key] = exclusion{why: reason}
+	case neverFault:
+		p.excluded[key] = exclusion{why: reason}
 	case marketFault:
-		e := p.excluded[key]
-		if e.refused > 0 && e.until.IsZero() {
+		e, known := p.excluded[key]
+		if known && e.until.IsZero() {
 			return
 		}
 		e.refused++
@@ -183,11 +201,14 @@ func (h *history) add(provider, tenant, model string, machines, gpusEach int32) 
 	h.gpus[tenant][model] += machines * gpusEach
 }
 
+// of returns what was bought for an owner before, nil when nothing was.
+func (h *history) of(o Owner) *past { return h.owners[ownerKey{o.Namespace, o.UID}] }
+
 // underWay ends the questions for a gang that has a burst, or that failed too
 // often or too lately. A gang is never bought for twice.
 // cases: A4 kubernetes/autoscaler#7095, H5 aws/karpenter-provider-aws#1905, F8 SkyPilot placer
 func (r *run) underWay(w *work) (Decision, bool) {
-	p := r.history.owners[w.Owner.UID]
+	p := r.history.of(w.Owner)
 	if p == nil {
 		return Decision{}, false
 	}

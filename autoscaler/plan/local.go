@@ -71,33 +71,80 @@ func (r *run) burstAfter(w *work) time.Duration {
 
 // localSoon waits when on-prem is expected to be free within the local horizon:
 // the larger of burstAfter and the time that the burst would need to be ready.
+// Of independent pods those that will fit stay, and an offer is sought for the
+// others alone.
 func (r *run) localSoon(w *work) (Decision, bool) {
 	freed, placed, err := r.freeAt(w)
 	if err != nil {
 		return w.decision(Refuse, undecidable(err)), true
-	}
-	if w.localAt = freed; freed.IsZero() {
-		return Decision{}, false
 	}
 	ready := r.Settings.Boot
 	if len(w.candidates) > 0 {
 		ready = w.candidates[0].ready
 	}
 	horizon := r.Now.Add(max(r.burstAfter(w), ready))
-	if freed.After(horizon) {
-		return Decision{}, false
+	if w.localAt = freed; freed.IsZero() || freed.After(horizon) {
+		return r.partSoon(w, horizon, ready)
 	}
-	// The seats are spoken for: the nodes now hold more than they can, so
-	// that no later gang counts on the same work ending.
-	for _, p := range placed {
-		if err := r.cluster.AddPod(p.Pod, p.Node); err != nil {
-			return w.decision(Refuse, undecidable(err)), true
-		}
+	if err := r.take(placed); err != nil {
+		return w.decision(Refuse, undecidable(err)), true
 	}
+	return w.soon(freed, ready), true
+}
+
+func (w *work) soon(freed time.Time, ready time.Duration) Decision {
 	return w.until(freed, Wait, Reason{
 		Code: WaitingLocalETA, Message: fmt.Sprintf("running work on-prem ends by %s and leaves room; a burst would need %s to be ready", clock(freed), short(ready)),
 		Remedy: "wait",
-	}), true
+	})
+}
+
+// partSoon leaves those of several independent pods at home that will fit there
+// by the horizon, and asks the market again for the others.
+func (r *run) partSoon(w *work, horizon time.Time, ready time.Duration) (Decision, bool) {
+	if w.Together || len(w.pods) == 1 {
+		return Decision{}, false
+	}
+	soon := 0
+	for soon < len(r.ends) && !r.ends[soon].at.After(horizon) {
+		soon++
+	}
+	if soon == 0 {
+		return Decision{}, false
+	}
+	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: r.onPrem}, soon)
+	if err == nil {
+		err = r.take(answer.Placed)
+	}
+	if err != nil {
+		return w.decision(Refuse, undecidable(err)), true
+	}
+	switch {
+	case answer.OK():
+		return w.soon(r.ends[soon-1].at, ready), true
+	case len(answer.Placed) == 0:
+		return Decision{}, false
+	}
+	w.pods = w.pods[:0:0]
+	for _, m := range answer.Misfit {
+		w.pods = append(w.pods, m.Pod)
+	}
+	w.refusals, w.candidates = nil, nil
+	if d, settled := r.shopping(w); settled {
+		return d, true
+	}
+	return r.localSoon(w)
+}
+
+// take keeps seats for pods that wait for running work to end: the nodes now
+// hold more than they can, so that no later gang counts on the same room.
+func (r *run) take(seats []placement.Placed) error {
+	for _, p := range seats {
+		if err := r.cluster.AddPod(p.Pod, p.Node); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ending is a bound pod with the time by which it is over.
@@ -114,15 +161,7 @@ func (r *run) freeAt(w *work) (time.Time, []placement.Placed, error) {
 	var where []placement.Placed
 	var failed error
 	fits := func(n int) bool {
-		r.cluster.Fork()
-		defer r.cluster.Revert()
-		for _, e := range ends[:n] {
-			if err := r.cluster.RemovePod(e.pod, e.pod.Spec.NodeName); err != nil {
-				failed = err
-				return false
-			}
-		}
-		answer, err := r.cluster.Fit(placement.Ask{Pods: w.pods, Together: true, Nodes: r.onPrem})
+		answer, err := r.afterwards(placement.Ask{Pods: w.pods, Together: true, Nodes: r.onPrem}, n)
 		if err != nil {
 			failed = err
 			return false
@@ -146,6 +185,18 @@ func (r *run) freeAt(w *work) (time.Time, []placement.Placed, error) {
 		}
 	}
 	return at, where, failed
+}
+
+// afterwards answers a question for the time when the first n endings are over.
+func (r *run) afterwards(ask placement.Ask, n int) (placement.Answer, error) {
+	r.cluster.Fork()
+	defer r.cluster.Revert()
+	for _, e := range r.ends[:n] {
+		if err := r.cluster.RemovePod(e.pod, e.pod.Spec.NodeName); err != nil {
+			return placement.Answer{}, err
+		}
+	}
+	return r.cluster.Fit(ask)
 }
 
 // endings are the pods on-prem whose end is known, soonest first.
@@ -179,7 +230,7 @@ func (r *run) endOf(p *corev1.Pod) time.Time {
 		}
 	}
 	if s := p.Spec.ActiveDeadlineSeconds; s != nil && p.Status.StartTime != nil {
-		consider(p.Status.StartTime.Add(time.Duration(*s) * time.Second))
+		consider(p.Status.StartTime.Add(Seconds(*s)))
 	}
 	if !p.DeletionTimestamp.IsZero() {
 		consider(p.DeletionTimestamp.Time)

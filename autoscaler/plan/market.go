@@ -21,7 +21,8 @@ type sale struct {
 }
 
 // sales returns the offers, sorted by key and each once: of two with one key
-// the one seen last counts, and of those the dearer one.
+// the one seen last counts, and of those the dearer one. Where that, too, leaves
+// a choice, their texts decide.
 func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider) []sale {
 	all := make([]sale, 0, len(offers))
 	for _, o := range offers {
@@ -32,9 +33,13 @@ func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider) [
 		}
 		all = append(all, s)
 	}
-	slices.SortStableFunc(all, func(a, b sale) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
+	slices.SortFunc(all, func(a, b sale) int {
+		order := cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
 			cmp.Compare(b.offer.Price.NanoPerHour, a.offer.Price.NanoPerHour), compareTrueFirst(a.offer.SoldOut, b.offer.SoldOut))
+		if order == 0 {
+			order = cmp.Compare(fmt.Sprintf("%+v", a.offer), fmt.Sprintf("%+v", b.offer)) // maps are written in order
+		}
+		return order
 	})
 	return slices.CompactFunc(all, func(a, b sale) bool { return a.key == b.key })
 }
@@ -95,7 +100,7 @@ func (r *run) bounded(w *work) (Decision, bool) {
 	w.maxRun = w.MaxRun
 	for _, p := range w.pods {
 		if s := p.Spec.ActiveDeadlineSeconds; w.MaxRun == 0 && s != nil {
-			w.maxRun = max(w.maxRun, time.Duration(*s)*time.Second)
+			w.maxRun = max(w.maxRun, Seconds(*s))
 		}
 	}
 	if own := w.tenant.Spec.Burst.MaxRunTime; w.maxRun == 0 && own != nil {
@@ -115,6 +120,11 @@ func (r *run) bounded(w *work) (Decision, bool) {
 		return w.decision(Refuse, Reason{
 			Code: NoMaxRuntime, Message: "nothing bounds its run time, so nothing bounds its cost",
 			Remedy: "set activeDeadlineSeconds on it, or maxRunTime on the tenant",
+		}), true
+	case w.maxRun > longestRun:
+		return w.decision(Refuse, Reason{
+			Code: CeilingOutOfRange, Message: fmt.Sprintf("it may run for %s, and a burst is planned for %s at most", short(w.maxRun), short(longestRun)),
+			Remedy: "lower its activeDeadlineSeconds, or maxRunTime of the tenant",
 		}), true
 	}
 	return Decision{}, false
@@ -217,7 +227,7 @@ func (r *run) marketOn(w *work, s sale) []Refusal {
 			}
 		}
 	}
-	if p := r.history.owners[w.Owner.UID]; p != nil {
+	if p := r.history.of(w.Owner); p != nil {
 		if e, excluded := p.excluded[s.key]; excluded && (e.until.IsZero() || e.until.After(r.Now)) {
 			refusal := s.refuse(Reason{
 				Code: EarlierAttempt, Message: fmt.Sprintf("an earlier burst for this work ended here with %s", e.why), Remedy: "the next offer is taken",

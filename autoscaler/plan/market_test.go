@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
@@ -182,6 +183,28 @@ func TestMemory(t *testing.T) {
 			want: "train: burst 1xgpu2 at second for 1\n",
 		},
 
+		"a burst of another namespace is not this gang's, whatever owner it names": { // cases: C-7 kubernetes-sigs/kueue#14630
+			given: train.burst("train", "first", v1alpha1.Reserved).abroad("mallory"),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+		"nor are its failures": {
+			given: train.burst("train", "first", "Ending=JoinDeadline", v1alpha1.Failed).abroad("mallory"),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+		"a Job made anew under its old name is another": { // cases: C-2 kubernetes-sigs/kueue#6221
+			given: train.burst("train", "first", v1alpha1.PodsAdmitted).work(func(g *plan.Gang) { g.Owner.UID = "uid-train-anew" }),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+
+		"a pod that was seen on a burst's node is pending in an old cache only": { // cases: H-14 kubernetes/autoscaler#7419
+			given: train.burst("train", "first", v1alpha1.Complete).placed("train-0"),
+			want:  "train: wait NODE_NAME_SET\n",
+		},
+		"a burst that came and went leaves nothing behind": { // cases: H-27 kubernetes-sigs/karpenter#3176
+			given: train.burst("train", "first", "Ending=Deleted", v1alpha1.Failed).justNow(),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+
 		// Failover is the ordinary path.
 		"sold out at the counter: the next offer at once": { // cases: C1 kubernetes/autoscaler PR#9360, H-10 LeanerCloud/AutoSpotting#147
 			given: train.burst("train", "first", "Ending=SoldOut").justNow(),
@@ -214,6 +237,18 @@ func TestMemory(t *testing.T) {
 		"the work's own failure leaves the offer alone": {
 			given: train.burst("train", "first", "Ending=WorkFailed", v1alpha1.Failed),
 			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+		"inputs that can't be staged leave the offer alone": {
+			given: train.burst("train", "first", "Ending=StagingRefused", v1alpha1.Failed),
+			want:  "train: burst 1xgpu2 at first for 1\n",
+		},
+		"an offer that is good for nothing stays away, whatever the market says later": {
+			given: train.burst("train", "first", "Ending=JoinDeadline", v1alpha1.Failed).burst("train", "first", "Ending=SoldOut", v1alpha1.Failed),
+			want:  "train: burst 1xgpu2 at second for 1\n",
+		},
+		"what a cloud rejects as written is not asked of it again": { // cases: H-18 hashicorp/nomad#25808
+			given: train.burst("train", "first", "Ending=Rejected", v1alpha1.Failed).later(24 * time.Hour),
+			want:  "train: burst 1xgpu2 at second for 1\n",
 		},
 		"it stops after five failures": { // cases: F8 SkyPilot placer, H5 aws/karpenter-provider-aws#1905
 			given: train.burst("train", "first", v1alpha1.Failed).burst("train", "first", v1alpha1.Failed).burst("train", "first", v1alpha1.Failed).
@@ -248,6 +283,12 @@ func TestAttemptsHaveNamesOfTheirOwn(t *testing.T) {
 
 func TestMoney(t *testing.T) {
 	train := site().gang("train", 2).offer("ovh", 2, "2 EUR")
+	t.Run("what is missing in a budget is said before a currency that does not fit", func(t *testing.T) {
+		p := plan.Decide(train.offer("alps", 2, "1 CHF").budget("vision-month", "3 EUR").s)
+		if got := outcomes(p); got != "train: refuse BUDGET_RESERVATION_EXCEEDS\n" {
+			t.Errorf("%s%s", got, p.Explain())
+		}
+	})
 	t.Run("the ceiling covers every wait on the way", func(t *testing.T) {
 		b := plan.Decide(train.s).Bursts()[0]
 		d := plan.Defaults()
@@ -402,3 +443,19 @@ func (g given) onPremVolume(name string) given {
 }
 
 func number(n int32) *int32 { return &n }
+
+// abroad moves the burst that was added last to another namespace.
+func (g given) abroad(namespace string) given {
+	g.s.Bursts = slices.Clone(g.s.Bursts)
+	g.s.Bursts[len(g.s.Bursts)-1].Namespace = namespace
+	return g
+}
+
+// placed says that the burst that was added last has seen a pod on its node.
+func (g given) placed(pod string) given {
+	g.s.Bursts = slices.Clone(g.s.Bursts)
+	b := g.s.Bursts[len(g.s.Bursts)-1].DeepCopy()
+	b.Status.Placed = []v1alpha1.PlacedPod{{Name: pod, UID: types.UID("uid-" + pod), Node: "spw-1"}}
+	g.s.Bursts[len(g.s.Bursts)-1] = *b
+	return g
+}

@@ -58,15 +58,19 @@ func (r *run) bought(w *work, b Burst, v Verdict, code Code) Decision {
 }
 
 // unpaid ends with the refusal by money if there is one: it is the last thing
-// that stood in the way. Otherwise no offer was left.
+// that stood in the way. Of several the cheapest offer's counts, and one that a
+// budget could have carried before one in a currency that none counts in.
+// Otherwise no offer was left.
 func (r *run) unpaid(w *work) (Decision, bool) {
-	if len(w.candidates) > 0 {
-		cheapest := w.candidates[0].key
-		for _, f := range w.refusals {
-			if f.Offer == cheapest {
-				return w.decision(Refuse, f.Reason), true
-			}
+	var last *Refusal
+	for _, c := range w.candidates {
+		at := slices.IndexFunc(w.refusals, func(f Refusal) bool { return f.Offer == c.key })
+		if f := &w.refusals[at]; last == nil || last.Code == CurrencyMismatch && f.Code != CurrencyMismatch {
+			last = f
 		}
+	}
+	if last != nil {
+		return w.decision(Refuse, last.Reason), true
 	}
 	why := noOffer(w)
 	d := w.decision(Refuse, why)

@@ -17,7 +17,7 @@ func (r *run) held(w *work) (Decision, bool) {
 		return w.decision(Wait, *w.Hold), true
 	}
 	for _, p := range w.pods {
-		if why, held := podHeld(p); held {
+		if why, held := r.podHeld(p); held {
 			return w.decision(Wait, why), true
 		}
 	}
@@ -26,8 +26,8 @@ func (r *run) held(w *work) (Decision, bool) {
 	}
 	if have := len(w.pods) + w.Bound; w.Together && w.Size > have {
 		return w.decision(Wait, Reason{
-			Code: GangIncomplete, Message: fmt.Sprintf("%d of %d members exist", have, w.Size),
-			Remedy: "wait until its controller has made them all",
+			Code: GangIncomplete, Message: fmt.Sprintf("%d of %d members exist and were refused by the scheduler", have, w.Size),
+			Remedy: "wait until its controller has made them all and the scheduler has looked at each",
 		}), true
 	}
 	if len(w.pods) == 0 {
@@ -36,12 +36,15 @@ func (r *run) held(w *work) (Decision, bool) {
 	return Decision{}, false
 }
 
-func podHeld(p *corev1.Pod) (Reason, bool) {
+func (r *run) podHeld(p *corev1.Pod) (Reason, bool) {
 	switch {
 	case !p.DeletionTimestamp.IsZero():
 		return Reason{Code: PodTerminating, Message: fmt.Sprintf("pod %s is being deleted", p.Name)}, true
 	case p.Spec.NodeName != "":
 		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s is bound to node %s", p.Name, p.Spec.NodeName)}, true
+	case r.history.placed[p.UID] != "":
+		// No pod is ever unbound: the cache of pods is behind that of bursts.
+		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s has run on burst %s", p.Name, r.history.placed[p.UID])}, true
 	case len(p.Spec.SchedulingGates) > 0:
 		gates := make([]string, 0, len(p.Spec.SchedulingGates))
 		for _, g := range p.Spec.SchedulingGates {
@@ -52,39 +55,54 @@ func podHeld(p *corev1.Pod) (Reason, bool) {
 			Code: SchedulingGated, Message: fmt.Sprintf("pod %s is gated by %s", p.Name, strings.Join(gates, ", ")),
 			Remedy: "whoever set the gate removes it",
 		}, true
-	case daemon(p) || p.Namespace == "kube-system":
+	case daemon(p) || r.system[p.Namespace]:
 		return Reason{Code: OwnerUnsupported, Message: fmt.Sprintf("pod %s belongs to the system or to a DaemonSet", p.Name), Remedy: "run the work as a Job"}, true
+	}
+	if by := p.Spec.SchedulerName; by != "" && by != corev1.DefaultSchedulerName {
+		return Reason{
+			Code:    OtherScheduler,
+			Message: fmt.Sprintf("pod %s is placed by %s; whether it waits for room or for its queue can't be told", p.Name, by),
+			Remedy:  "let " + corev1.DefaultSchedulerName + " place it",
+		}, true
 	}
 	return Reason{}, false
 }
 
 // preempting waits for a preemption under way: the scheduler has chosen a node
 // and its victims are leaving. A nomination counts only while the node lives
-// and only until the victims' grace is over.
+// and only until the victims' grace is over. Of independent pods those that are
+// nominated stay, and the others go on; a gang waits whole.
 // cases: F7 kubernetes/kubernetes#134428, F12 kubernetes/kubernetes#85677
 func (r *run) preempting(w *work) (Decision, bool) {
 	var until time.Time
+	var node string
+	var others []*corev1.Pod
 	for _, p := range w.pods {
-		node := p.Status.NominatedNodeName
-		if node == "" || !slices.Contains(r.onPrem, node) {
-			return Decision{}, false
+		leaving := time.Time{}
+		if slices.Contains(r.onPrem, p.Status.NominatedNodeName) {
+			leaving = r.victimsUntil(p.Status.NominatedNodeName)
 		}
-		leaving := r.victimsUntil(node)
 		if !leaving.After(r.Now) {
-			return Decision{}, false
+			others = append(others, p)
+			continue
 		}
-		if leaving.After(until) {
-			until = leaving
-		}
-	}
-	for _, p := range w.pods {
 		// The seat is taken, so that no other gang counts on it.
 		if err := r.cluster.AddPod(p, p.Status.NominatedNodeName); err != nil {
 			return w.decision(Refuse, undecidable(err)), true
 		}
+		if leaving.After(until) {
+			until, node = leaving, p.Status.NominatedNodeName
+		}
+	}
+	if node == "" {
+		return Decision{}, false
+	}
+	if len(others) > 0 && !w.Together {
+		w.pods = others
+		return Decision{}, false
 	}
 	return w.until(until, Wait, Reason{
-		Code: PreemptionPossible, Message: fmt.Sprintf("the scheduler makes room on %s; pods there end by %s", w.pods[0].Status.NominatedNodeName, clock(until)),
+		Code: PreemptionPossible, Message: fmt.Sprintf("the scheduler makes room on %s; pods there end by %s", node, clock(until)),
 		Remedy: "wait",
 	}), true
 }
@@ -145,14 +163,14 @@ func gpuRequests(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	need := map[corev1.ResourceName]int64{}
 	for _, c := range p.Spec.Containers {
 		for name, q := range c.Resources.Requests {
-			if isGPU(name) {
+			if IsGPU(name) {
 				need[name] += q.Value()
 			}
 		}
 	}
 	for _, c := range p.Spec.InitContainers {
 		for name, q := range c.Resources.Requests {
-			if isGPU(name) {
+			if IsGPU(name) {
 				need[name] = max(need[name], q.Value())
 			}
 		}
@@ -160,8 +178,8 @@ func gpuRequests(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	return need
 }
 
-// isGPU recognises GPUs, MIG slices and shared GPUs by their resource name.
-func isGPU(name corev1.ResourceName) bool {
+// IsGPU recognises GPUs, MIG slices and shared GPUs by their resource name.
+func IsGPU(name corev1.ResourceName) bool {
 	domain, device, ok := strings.Cut(string(name), "/")
-	return ok && (device == "gpu" || domain == "nvidia.com")
+	return ok && (device == "gpu" || slices.Contains([]string{"nvidia.com", "gpu.intel.com", "habana.ai"}, domain))
 }

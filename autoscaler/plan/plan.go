@@ -131,13 +131,3 @@ func (p Plan) Bursts() []Burst {
 	}
 	return out
 }
-
-// For returns the decision on the gang of one owner.
-func (p Plan) For(owner types.UID) (Decision, bool) {
-	for _, d := range p.Decisions {
-		if d.Owner.UID == owner {
-			return d, true
-		}
-	}
-	return Decision{}, false
-}

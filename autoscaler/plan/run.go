@@ -22,6 +22,7 @@ type run struct {
 	// book is tried on, gang by gang: two gangs can't both get the last euro.
 	book      quota.Book
 	history   history
+	system    map[string]bool                    // namespaces of the cluster itself
 	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
 	providers map[string]*v1alpha1.BurstProvider
 	offers    []sale
@@ -34,6 +35,7 @@ func newRun(s State) (*run, error) {
 		State:     s,
 		onPrem:    []string{}, // not nil: a home without nodes has no place, not every place
 		book:      s.Book.Clone(),
+		system:    map[string]bool{"kube-system": true},
 		tenants:   map[string][]*v1alpha1.BurstTenant{},
 		providers: map[string]*v1alpha1.BurstProvider{},
 		claims:    map[string]*corev1.PersistentVolumeClaim{},
@@ -46,6 +48,11 @@ func newRun(s State) (*run, error) {
 	for i := range s.Cluster.Nodes {
 		if n := &s.Cluster.Nodes[i]; burstOf(n) == "" {
 			r.onPrem = append(r.onPrem, n.Name)
+		}
+	}
+	for i := range s.Cluster.Namespaces {
+		if ns := &s.Cluster.Namespaces[i]; ns.Labels[v1alpha1.SystemLabel] == "true" {
+			r.system[ns.Name] = true
 		}
 	}
 	for i := range s.Tenants {
@@ -165,6 +172,14 @@ func (r *run) payer(w *work) (Decision, bool) {
 			Code: TenantUnknown, Message: fmt.Sprintf("namespace %s belongs to the tenants %s and %s", w.Owner.Namespace, found[0].Name, found[1].Name),
 			Remedy: "leave it in one of them",
 		}), true
+	}
+	for i := range r.Tenants {
+		if other := &r.Tenants[i]; other != w.tenant && other.Spec.ID == w.tenant.Spec.ID {
+			return w.decision(Refuse, Reason{
+				Code: TenantUnknown, Message: fmt.Sprintf("the tenants %s and %s have one id, so one would pay for the other", w.tenant.Name, other.Name),
+				Remedy: "delete one of them and create it with an id of its own",
+			}), true
+		}
 	}
 	if mode := w.tenant.Spec.Burst.Mode; mode == v1alpha1.ModeOff {
 		return w.decision(Refuse, Reason{

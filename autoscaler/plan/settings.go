@@ -72,7 +72,7 @@ func Defaults() Settings {
 	}
 }
 
-// withDefaults fills in what s leaves at zero.
+// withDefaults fills in what s leaves at zero, or below, which is no time.
 func (s Settings) withDefaults() Settings {
 	d := Defaults()
 	for _, f := range []struct{ field, value *time.Duration }{
@@ -90,7 +90,7 @@ func (s Settings) withDefaults() Settings {
 		{&s.Delete, &d.Delete},
 		{&s.Backoff, &d.Backoff},
 	} {
-		if *f.field == 0 {
+		if *f.field <= 0 {
 			*f.field = *f.value
 		}
 	}
@@ -100,7 +100,7 @@ func (s Settings) withDefaults() Settings {
 		{&s.ReserveMilliCPU, &d.ReserveMilliCPU},
 		{&s.ReservePercent, &d.ReservePercent},
 	} {
-		if *f.field == 0 {
+		if *f.field <= 0 {
 			*f.field = *f.value
 		}
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -95,8 +96,9 @@ func (r *run) virtual(s sale, number int) placement.Machine {
 // one machine, than a pod asks for: the filters would only say "insufficient".
 func speaksGPU(w *work, s sale) *Reason {
 	for _, p := range w.pods {
-		for name, n := range gpuRequests(p) {
-			switch {
+		need := gpuRequests(p)
+		for _, name := range slices.Sorted(maps.Keys(need)) {
+			switch n := need[name]; {
 			case string(name) != s.offer.GPUResource:
 				return refusal(Reason{
 					Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for %s, the machine has %s", p.Name, name, s.offer.GPUResource),

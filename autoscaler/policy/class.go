@@ -40,6 +40,12 @@ func ClassOf(w Work) Class {
 			}
 		}
 	}
+	return Highest(stated...)
+}
+
+// Highest returns the highest of the classes; it is empty when there is none,
+// or when one of them is no class.
+func Highest(stated ...Class) Class {
 	highest, top := Class(""), -1
 	for _, c := range stated {
 		level, known := c.level()

@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"spillway.dev/spillway/quota"
@@ -16,6 +17,7 @@ type life struct {
 	reserved    int64 // all that was ever reserved
 	until       time.Time
 	draining    bool
+	reductions  int
 	holds       []quota.Hold
 	permits     map[quota.Permit]bool
 }
@@ -111,6 +113,13 @@ func (v *verifier) burst(seq int64, ev quota.Event) {
 	if problem := v.step(seq, b, ev, m); problem != "" {
 		v.found(seq, "%s of burst %q: %s", ev.Kind, ev.Burst, problem)
 	}
+	key, err := b.asked(ev.Intent)
+	if err != nil {
+		v.found(seq, "%v", err)
+	}
+	if key != ev.Key {
+		v.found(seq, "%s of burst %q stands under %q, its key is %q", ev.Kind, ev.Burst, ev.Key, key)
+	}
 	b.pending += m.in - m.out
 	b.reserved += m.in
 	b.holds = append(b.holds, newHolds(b.holds, m.windowsIn)...)
@@ -124,6 +133,27 @@ func (v *verifier) burst(seq int64, ev quota.Event) {
 		}
 		v.bursts[ev.Burst] = nil
 	}
+}
+
+// asked returns the key under which an intent has to stand, and why it could
+// never have been asked for.
+func (b *life) asked(in quota.Intent) (key string, err error) {
+	switch {
+	case in.Reserve != nil:
+		err = in.Reserve.Validate()
+	case in.Extend != nil:
+		key, err = in.Extend.Key, in.Extend.Validate()
+	case in.Shrink != nil:
+		b.reductions++
+		key, err = strconv.Itoa(b.reductions), in.Shrink.Validate()
+	case in.Permit != nil:
+		if key = fmt.Sprintf("%d/%d", in.Permit.Ordinal, in.Permit.Epoch); in.Permit.Ordinal < 0 {
+			err = fmt.Errorf("permit of machine %d: numbers start at 0", in.Permit.Ordinal)
+		}
+	case in.Settle != nil:
+		err = in.Settle.Validate()
+	}
+	return key, err
 }
 
 // step checks one step of a life and returns what is wrong with it.

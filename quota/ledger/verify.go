@@ -175,10 +175,8 @@ func (v *verifier) setBudgets(seq int64, ev quota.Event) {
 	if len(ev.Entries) > 0 || ev.Burst != "" {
 		v.found(seq, "a change of budgets moves money")
 	}
-	for _, b := range ev.Intent.Budgets.Budgets {
-		if err := b.Validate(); err != nil {
-			v.found(seq, "%v", err)
-		}
+	if _, _, err := v.budgets.SetBudgets(ev.Intent.Budgets.Budgets); err != nil {
+		v.found(seq, "%v", err)
 	}
 	if _, err := v.budgets.Apply(quota.Event{Kind: ev.Kind, Intent: ev.Intent}); err != nil {
 		v.found(seq, "%v", err)

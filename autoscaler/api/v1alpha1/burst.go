@@ -6,9 +6,11 @@ import (
 )
 
 // Money is an amount with its currency, such as "12.34 EUR", exact to the
-// nano-unit. Package quota/money parses it.
+// nano-unit, and less than a thousand million. Package quota/money parses it,
+// all of it: what passes here is an amount there.
 //
-// +kubebuilder:validation:Pattern=`^[0-9]{1,10}(\.[0-9]{1,9})? [A-Z]{3}$`
+// +kubebuilder:validation:MaxLength=23
+// +kubebuilder:validation:Pattern=`^[0-9]{1,9}(\.[0-9]{1,9})? [A-Z]{3}$`
 type Money string
 
 // Burst is one approved purchase for one gang, or for one owner's independent

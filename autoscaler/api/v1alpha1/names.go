@@ -11,6 +11,10 @@ const (
 	// approved pods, and change nothing else.
 	ApproverAccount = "spillway-approver"
 
+	// SystemLabel, true on a namespace, says that it belongs to the cluster
+	// itself: the approver may never act there.
+	SystemLabel = "spillway.dev/system"
+
 	// BurstTaint is the key of the taint on burst nodes and of the toleration
 	// on approved pods; its value is the UID of the Burst.
 	BurstTaint = "spillway.dev/burst"

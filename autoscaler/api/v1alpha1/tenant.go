@@ -111,6 +111,7 @@ type BurstRules struct {
 	Reserve string `json:"reserve,omitempty"`
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Budgets []TenantBudget `json:"budgets,omitempty"`
 	// DataRules by data class; a class without a rule never leaves the house.
@@ -126,7 +127,9 @@ type BurstRules struct {
 
 // TenantBudget bounds money over a window of time.
 //
-// +kubebuilder:validation:XValidation:rule="self.window != 'fixed' || (has(self.start) && has(self.end))",message="a budget with window fixed needs start and end"
+// +kubebuilder:validation:XValidation:rule="self.window != 'fixed' || (has(self.start) && has(self.end) && self.start < self.end)",message="a budget with window fixed needs start and end, the start first"
+// +kubebuilder:validation:XValidation:rule="self.window == oldSelf.window && self.timeZone == oldSelf.timeZone",message="window and timeZone of a budget are final: what was booked under them would mean something else; use a new name"
+// +kubebuilder:validation:XValidation:rule="self.limit.substring(size(self.limit) - 3) == oldSelf.limit.substring(size(oldSelf.limit) - 3)",message="the currency of a budget is final: what was booked under it would mean something else; use a new name"
 type TenantBudget struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 	Name  string `json:"name"`
@@ -134,8 +137,10 @@ type TenantBudget struct {
 	// +kubebuilder:validation:Enum=day;month;fixed
 	// +kubebuilder:default=month
 	Window string `json:"window,omitempty"`
-	// TimeZone whose days and months count.
+	// TimeZone whose days and months count, an IANA name.
 	// +kubebuilder:default="Europe/Berlin"
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="name the time zone: Local would be another one on each host"
 	TimeZone string `json:"timeZone,omitempty"`
 	// Hard budgets are never exceeded; soft ones warn.
 	// +kubebuilder:default=true
@@ -259,10 +264,8 @@ type TariffPrice struct {
 	// +kubebuilder:validation:MaxLength=63
 	GPUModel string `json:"gpuModel"`
 	// OnPremPerHour of one whole GPU in the own data centre.
-	// +kubebuilder:validation:MaxLength=32
 	OnPremPerHour Money `json:"onPremPerHour"`
 	// BurstPerHour of one whole GPU at a cloud.
-	// +kubebuilder:validation:MaxLength=32
 	BurstPerHour Money       `json:"burstPerHour"`
 	ValidFrom    metav1.Time `json:"validFrom"`
 }

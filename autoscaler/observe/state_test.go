@@ -1,0 +1,89 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota"
+)
+
+// cluster is a cache that holds one on-prem node, and fails for one kind.
+type cluster struct {
+	client.Reader
+	broken string
+	asked  []string
+}
+
+func (c *cluster) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	kind := fmt.Sprintf("%T", list)
+	c.asked = append(c.asked, kind)
+	if kind == c.broken {
+		return errors.New("the cache is gone")
+	}
+	if nodes, ok := list.(*corev1.NodeList); ok {
+		nodes.Items = make([]corev1.Node, 1)
+	}
+	return nil
+}
+
+type nothing struct{}
+
+func (nothing) Offers(context.Context, []v1alpha1.BurstProvider) []providers.Offer { return nil }
+
+func observer(c *cluster) *Observer {
+	return &Observer{
+		Cache: c, Synced: func(context.Context) bool { return true }, Offers: nothing{}, Now: time.Now,
+		Book: func(context.Context) (quota.Book, error) { return quota.Book{}, nil },
+	}
+}
+
+// What can't be read is an error, never an empty list: a cluster without nodes
+// has no room, one without bursts buys everything again.
+func TestWhatCantBeReadIsAnError(t *testing.T) {
+	whole := &cluster{}
+	if s, err := observer(whole).State(t.Context()); err != nil || len(s.Cluster.Nodes) != 1 {
+		t.Fatalf("State() = %+v, %v", s, err)
+	}
+	if len(whole.asked) < 12 {
+		t.Errorf("only %v were read", whole.asked)
+	}
+	for _, kind := range whole.asked {
+		t.Run(kind, func(t *testing.T) {
+			if _, err := observer(&cluster{broken: kind}).State(t.Context()); err == nil {
+				t.Error("State() went on without it")
+			}
+		})
+	}
+}
+
+// cases: C-27 BerriAI/litellm#30039, #30684: without the one durable source nothing is decided.
+func TestNoStateWithoutTheLedger(t *testing.T) {
+	o := observer(&cluster{})
+	o.Book = func(context.Context) (quota.Book, error) { return quota.Book{}, errors.New("the disk is gone") }
+	if _, err := o.State(t.Context()); err == nil {
+		t.Error("State() went on without the ledger")
+	}
+}
+
+// What happens between two reads is seen at its later place: a pod that was
+// bound meanwhile is on its node, a burst that was bought meanwhile still has
+// its pods pending and is found by its name.
+func TestBurstsAreReadBeforeNodesBeforePods(t *testing.T) {
+	c := &cluster{}
+	if _, err := observer(c).State(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	order := []int{slices.Index(c.asked, "*v1alpha1.BurstList"), slices.Index(c.asked, "*v1.NodeList"), slices.Index(c.asked, "*v1.PodList"), slices.Index(c.asked, "*v1.JobList")}
+	if order[0] < 0 || !slices.IsSorted(order) {
+		t.Errorf("they were read in the order %v", c.asked)
+	}
+}

@@ -1,0 +1,137 @@
+package plan_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/plan"
+	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota/money"
+)
+
+// A time that no arithmetic holds is refused, and never wraps to a short one.
+// cases: C-4 kubernetes-sigs/kueue#11139, #11137, #11182, #14112, #14108
+func TestEndlessRunsAreRefused(t *testing.T) {
+	full := site().node("rack1", 2).running("old", "rack1", 2, 0).gang("train", 2).offer("cleura", 2, "2 EUR")
+	for name, g := range map[string]given{
+		"two to the 64 nanoseconds and a bit": full.work(func(w *plan.Gang) { w.MaxRun = plan.Seconds(18_446_744_074) }),
+		"the longest that a Job can state":    full.work(func(w *plan.Gang) { w.MaxRun = plan.Seconds(math.MaxInt64) }),
+		"a tenant without end": full.rules(func(s *v1alpha1.BurstTenantSpec) {
+			s.Burst.MaxRunTime = &metav1.Duration{Duration: math.MaxInt64}
+		}),
+		"two years": full.work(func(w *plan.Gang) { w.MaxRun = 2 * 366 * 24 * time.Hour }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := outcomes(plan.Decide(g.s)); got != "train: refuse CEILING_OUT_OF_RANGE\n" {
+				t.Errorf("Decide = %s", got)
+			}
+		})
+	}
+}
+
+// What a provider states counts when it is a time at all: the reconciler, too,
+// takes its own default for one that is not.
+func TestANegativeTimeLowersNoCeiling(t *testing.T) {
+	g := site().node("rack1", 2).running("old", "rack1", 2, 0).gang("train", 2).offer("cleura", 2, "2 EUR")
+	ceiling := func(g given) money.Amount {
+		bursts := plan.Decide(g.s).Bursts()
+		if len(bursts) != 1 {
+			t.Fatalf("nothing is bought:\n%s", plan.Decide(g.s).Explain())
+		}
+		return bursts[0].Ceiling
+	}
+	odd := g.seller(func(p *v1alpha1.BurstProvider, _ *providers.Offer) {
+		p.Spec.Join.ReadyDeadline.Duration, p.Spec.Join.BootTime.Duration = -20*time.Minute, -time.Hour
+	})
+	if plain, got := ceiling(g), ceiling(odd); got != plain {
+		t.Errorf("the ceiling with negative times is %s, without them %s", got, plain)
+	}
+	odd = g
+	odd.s.Settings = plan.Settings{Staging: -time.Hour, Wipe: -time.Hour, Collect: -time.Hour, Delete: -time.Minute}
+	if plain, got := ceiling(g), ceiling(odd); got != plain {
+		t.Errorf("the ceiling with negative settings is %s, without them %s", got, plain)
+	}
+}
+
+// life draws how one machine of a burst may live and end, in the worst ways
+// that the deadlines of a burst allow, and returns when its meter started and
+// stopped.
+func life(t *rapid.T, b plan.Burst, s plan.Settings, ready time.Duration) providers.Machine {
+	upTo := func(what string, most time.Duration) time.Duration {
+		return time.Duration(rapid.OneOf(rapid.Just(int64(0)), rapid.Just(int64(most)), rapid.Int64Range(0, int64(most))).Draw(t, what))
+	}
+	asked := b.From.Add(upTo("staging", s.Staging))
+	m := providers.Machine{Created: asked.Add(upTo("buying", s.Buy))}
+	m.Started = m.Created.Add(upTo("booting", ready))
+	switch rapid.SampledFrom([]string{"done", "never ready", "nobody is left"}).Draw(t, "end") {
+	case "done": // results and proof, each counted from the end of the work
+		end := m.Started.Add(upTo("running", b.Deadline.Sub(m.Started)))
+		end = end.Add(max(upTo("collecting", s.Collect), upTo("wiping", s.Wipe)))
+		m.Deleted = end.Add(upTo("deleting", s.Delete))
+	case "never ready": // the first lease, written into the machine, ends with the deadline for GPUs
+		stamp := asked.Add(s.Buy + ready + s.DeadMan)
+		m.Deleted = stamp.Add(upTo("sweeping", s.Sweep) + upTo("deleting", s.Delete))
+	default: // the last lease reaches to the deadline at most
+		stamp := m.Started.Add(upTo("leased", b.Deadline.Sub(m.Started))).Add(s.DeadMan)
+		m.Deleted = stamp.Add(upTo("sweeping", s.Sweep) + upTo("deleting", s.Delete))
+	}
+	return m
+}
+
+// The ceiling bounds the bill of every way in which a burst can go, by every
+// meter rule, wherever the provider's clock stands, and the money's time
+// reaches to the end of every machine.
+func TestNoBillPassesTheCeiling(t *testing.T) {
+	minutes := func(t *rapid.T, what string, most int64) time.Duration {
+		return time.Duration(rapid.Int64Range(1, most*int64(time.Minute)).Draw(t, what))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		g := site().node("rack1", 1).running("old", "rack1", 1, 0).gang("train", 2).times(rapid.IntRange(1, 3).Draw(t, "pods")).
+			offer("cleura", 2, money.Amount{Nano: rapid.Int64Range(1, 20e9).Draw(t, "price"), Currency: "EUR"}.String()).
+			work(func(w *plan.Gang) { w.MaxRun = minutes(t, "run", 300) }).budget("vision-month", "1000000 EUR").
+			later(time.Duration(rapid.OneOf( // right before a full hour, right before midnight, or anywhere
+				rapid.Just(int64(time.Hour-1)), rapid.Just(int64(14*time.Hour-1)), rapid.Int64Range(0, int64(26*time.Hour))).Draw(t, "clock")))
+		ready := minutes(t, "ready", 60)
+		rule := providers.MeterRule{
+			Start:       rapid.SampledFrom([]providers.MeterEvent{"", providers.MeterCreated, providers.MeterStarted}).Draw(t, "start"),
+			Granularity: rapid.SampledFrom([]time.Duration{0, time.Second, 7 * time.Second, time.Minute, time.Hour, 24 * time.Hour}).Draw(t, "granularity"),
+			Minimum:     minutes(t, "minimum", 200), ClockAligned: rapid.Bool().Draw(t, "aligned"),
+		}
+		g = g.seller(func(p *v1alpha1.BurstProvider, o *providers.Offer) {
+			o.Meter = rule
+			p.Spec.Join.ReadyDeadline.Duration = ready
+		})
+		g.s.Settings = plan.Settings{
+			Staging: minutes(t, "stagingTime", 60), Buy: minutes(t, "buyTime", 20), Collect: minutes(t, "collectTime", 40), Wipe: minutes(t, "wipeTime", 40),
+			DeadMan: minutes(t, "deadManTime", 10), Sweep: minutes(t, "sweepTime", 10), Delete: minutes(t, "deleteTime", 20),
+		}
+		bursts := plan.Decide(g.s).Bursts()
+		if len(bursts) != 1 {
+			t.Fatalf("nothing is bought:\n%s", plan.Decide(g.s).Explain())
+		}
+		b := bursts[0]
+		bill := money.Zero("EUR")
+		for range b.Machines {
+			m := life(t, b, g.s.Settings, ready)
+			if m.Deleted.After(b.Until) {
+				t.Fatalf("a machine is gone at %s, the money reaches to %s", m.Deleted, b.Until)
+			}
+			billed := rule.Billed(rule.Window(m, m.Deleted))
+			one, err := b.Offer.Price.For(int64((billed+time.Second-1)/time.Second), money.Whole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bill, err = bill.Add(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if bill.Nano > b.Ceiling.Nano {
+			t.Fatalf("the bill is %s, the ceiling %s: %+v", bill, b.Ceiling, rule)
+		}
+	})
+}
