@@ -207,7 +207,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s3wire.Refuse(w, r, http.StatusMethodNotAllowed, "MethodNotAllowed", "This is an S3 front, not a proxy.")
 		return
 	}
-	target, err := s3wire.ReadTarget(r, f.cfg.Hosts)
+	target, err := s3wire.ReadTarget(r, f.cfg.Hosts, f.cfg.Hosts)
 	if err != nil {
 		f.pass(w, r, "host")
 		return
@@ -278,7 +278,10 @@ func notCacheable(r *http.Request, t s3wire.Target) string {
 		return "not an object"
 	}
 	// cases: H2 hybrid-cache 2.6.0 (partNumber), response-*, versionId, acl ...
-	if subs := s3wire.SubResources(r.URL.Query()); len(subs) > 0 {
+	switch _, subs, err := s3wire.SubResources(r); {
+	case err != nil:
+		return "query"
+	case len(subs) > 0:
 		return "query " + strings.ToLower(subs[0])
 	}
 	for _, name := range []string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"} {

@@ -59,7 +59,10 @@ type watcher struct {
 
 // watchFor returns nil for requests that change no object.
 func (f *Front) watchFor(r *http.Request, t s3wire.Target) *watcher {
-	query := r.URL.Query()
+	query, names, err := s3wire.SubResources(r)
+	if err != nil {
+		return nil // the gate refuses it
+	}
 	upload := query.Get("uploadId")
 	forget := func() { f.shelf.invalidate(place{t.Bucket, t.Key}) }
 	switch {
@@ -76,7 +79,7 @@ func (f *Front) watchFor(r *http.Request, t s3wire.Target) *watcher {
 			request: io.Discard, forget: func() {},
 			done: func(http.Header, []byte) { f.uploads.abort(upload) },
 		}
-	case len(s3wire.SubResources(query)) > 0 && !query.Has("versionId"):
+	case len(names) > 0 && !query.Has("versionId"):
 		return &watcher{request: io.Discard, forget: forget, done: func(http.Header, []byte) {}}
 	case r.Method == http.MethodPut:
 		return f.watchPut(r, t, forget)
