@@ -283,13 +283,15 @@ func (a *Agent) loadLease() (Kept, error) {
 	}
 	var kept Kept
 	if err == nil {
-		if err := json.Unmarshal(data, &kept); err != nil {
-			return Kept{}, fmt.Errorf("read the kept lease %s: %w", keptFile, err)
-		}
-		if kept.Boot == c.Boot {
+		switch err := json.Unmarshal(data, &kept); {
+		case err != nil: // the first lease is never longer; a node without any would live on
+			c.Log.Error("the kept lease is not readable: the first one counts again", "file", keptFile, "error", err.Error())
+			kept = Kept{}
+		case kept.Boot == c.Boot:
 			return kept, nil
+		default:
+			signed = kept.Lease // a new boot: the clock since boot began anew
 		}
-		signed = kept.Lease // a new boot: the clock since boot began anew
 	}
 	l, err := link.OpenLease(c.Join.LeaseKey, signed, c.Join.NodeName)
 	if err != nil {
@@ -325,7 +327,9 @@ func (a *Agent) loadSession() error {
 		return fmt.Errorf("read what the agent before this one left: %w", err)
 	}
 	if err := json.Unmarshal(data, &a.session); err != nil {
-		return fmt.Errorf("read what the agent before this one left: %w", err)
+		// The dead-man must run all the same; the worst is taken for true.
+		a.config.Log.Error("what the agent before this one left is not readable", "file", sessionFile, "error", err.Error())
+		a.session = session{KeyReceived: true}
 	}
 	a.earlier = a.session.KeyReceived && !a.session.KeyDestroyed
 	return nil

@@ -294,31 +294,82 @@ func key(u quota.Usage) [4]any { return [4]any{u.Node, u.Boot, u.Journal, u.Seq}
 func TestKillWithTheKeyIsSaid(t *testing.T) {
 	w := newWorld(t, long, 2*long)
 	first := w.agent("--front", w.front)
-	release := func() {
-		r := w.report("a report", func(r link.Report) bool { return !r.KeyHeld })
-		sealed, err := link.SealKey(r.HPKE, burstUID, nodeName, w.dataKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.hub.Tell(nodeName, link.Orders{Key: &sealed})
-		w.report("the key", func(r link.Report) bool { return r.KeyHeld })
-	}
-	release()
+	w.releaseKey()
 	if err := first.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	first.exit()
 	w.hub.Forget(nodeName)
 	w.agent("--front", w.front)
-	release()
-	w.hub.Tell(nodeName, link.Orders{Wipe: &link.WipeOrder{ID: "order-1"}})
-	r := w.report("the proof", func(r link.Report) bool { return r.Wipe != nil })
-	p, err := wipe.Verify(r.ProofKey, *r.Wipe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.releaseKey()
+	p := w.wipe()
 	if p.Level() != wipe.Partial || !strings.Contains(strings.Join(p.Reasons(), ";"), "earlier agent process") {
 		t.Errorf("level %q, reasons %q", p.Level(), p.Reasons())
+	}
+}
+
+// What an agent process left behind is not forgotten when one after it ends in
+// order: no later proof may say that every copy of the key was overwritten.
+func TestKillWithTheKeyIsNeverForgotten(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	for _, end := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		agent := w.agent("--front", w.front)
+		w.releaseKey()
+		if err := agent.cmd.Process.Signal(end); err != nil {
+			t.Fatal(err)
+		}
+		agent.exit()
+		w.hub.Forget(nodeName)
+	}
+	w.agent("--front", w.front)
+	w.releaseKey()
+	if p := w.wipe(); p.Level() != wipe.Partial || !strings.Contains(strings.Join(p.Reasons(), ";"), "earlier agent process") {
+		t.Errorf("level %q, reasons %q", p.Level(), p.Reasons())
+	}
+}
+
+// An agent that was started again in order and gets no key before the wipe
+// does not say that none was ever here.
+func TestKeyOfAnEarlierProcessIsSaid(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	first := w.agent("--front", w.front)
+	w.releaseKey()
+	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	first.exit()
+	w.hub.Forget(nodeName)
+	w.hub.Tell(nodeName, link.Orders{})
+	w.agent("--front", w.front)
+	p := w.wipe()
+	if !p.KeyReceived || p.Level() == wipe.Complete {
+		t.Errorf("level %q, %+v", p.Level(), p)
+	}
+	for _, s := range p.Steps {
+		if strings.Contains(s.Detail, "no key was ever received") {
+			t.Errorf("step %q says %q", s.Name, s.Detail)
+		}
+	}
+}
+
+// The dead-man needs nothing but the join data: not the certificate that the
+// kubelet may never get, not the files of an agent before this one.
+func TestDeadManNeedsNoFiles(t *testing.T) {
+	w := newWorld(t, 2*time.Second, 3*time.Second)
+	if err := os.MkdirAll(w.state(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lease.json", "session.json"} {
+		if err := os.WriteFile(filepath.Join(w.state(), name), []byte("{torn"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent := w.agent("--front", w.front, "--client-cert", "/nowhere", "--client-key", "/nowhere")
+	if code := agent.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if _, offs := w.machine.asked(); offs != 1 {
+		t.Errorf("%d orders to power off", offs)
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	"spillway.dev/spillway/datasync/seal"
 	"spillway.dev/spillway/nodeagent"
 	"spillway.dev/spillway/nodeagent/link"
+	"spillway.dev/spillway/nodeagent/wipe"
 )
 
 // TestMain lets the test binary be the agent: a child that runs main.
@@ -433,6 +434,30 @@ func (w *world) report(what string, ok func(link.Report) bool) link.Report {
 		return heard && ok(got)
 	})
 	return r
+}
+
+// releaseKey gives the data key to the agent that reports now.
+func (w *world) releaseKey() {
+	w.t.Helper()
+	r := w.report("a report", func(r link.Report) bool { return !r.KeyHeld })
+	sealed, err := link.SealKey(r.HPKE, burstUID, nodeName, w.dataKey)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.hub.Tell(nodeName, link.Orders{Key: &sealed})
+	w.report("the key", func(r link.Report) bool { return r.KeyHeld })
+}
+
+// wipe orders the wipe and returns the proof.
+func (w *world) wipe() wipe.Proof {
+	w.t.Helper()
+	w.hub.Tell(nodeName, link.Orders{Wipe: &link.WipeOrder{ID: "order-1"}})
+	r := w.report("the proof", func(r link.Report) bool { return r.Wipe != nil })
+	p, err := wipe.Verify(r.ProofKey, *r.Wipe)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
 }
 
 // job makes a request as a job on the node does and returns what it gets.
