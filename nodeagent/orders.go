@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"spillway.dev/spillway/nodeagent/link"
@@ -36,7 +37,10 @@ func (a *Agent) report() link.Report {
 	r.Lease = a.keeper.Serial()
 	r.Draining = r.Draining || a.keeper.Phase() != Working
 	r.KeyHeld, _ = a.vault.has()
-	r.Uploads = a.front.Uploads()
+	var left int
+	if r.Uploads, left = reportable(a.front.Uploads()); left > 0 {
+		r.Problem = fmt.Sprintf("%d older results are not reported: a report holds %d at most", left, link.MaxUploads)
+	}
 	s := a.front.Stats()
 	r.Cache = link.Cache{
 		BytesStaged: s.BytesStaged, BytesServed: s.BytesServed, BytesUpstream: s.BytesUpstream,
@@ -44,6 +48,36 @@ func (a *Agent) report() link.Report {
 	}
 	r.Staged.Objects, r.Staged.Of = s.ObjectsLocal, s.Objects
 	return r
+}
+
+// maxResults is how many bytes of a report its results may take.
+const maxResults = link.MaxBody / 2
+
+// reportable keeps results within what a report may carry, for a report that
+// is too large is refused, and a node that can't report loses its lease. The
+// newest come first; where they are many and in many parts, older ones go
+// without the digests of their parts, and their ETag is compared at home. What
+// still has no room is left.
+func reportable(all []link.Upload) (some []link.Upload, left int) {
+	slices.SortStableFunc(all, func(a, b link.Upload) int { return b.At.Compare(a.At) })
+	size := func(u link.Upload) int {
+		data, _ := json.Marshal(u) // plain data
+		return len(data) + 1
+	}
+	used := 0
+	for i, u := range all {
+		n := size(u)
+		if used+n > maxResults && len(u.Parts) > 0 {
+			u.Parts = nil
+			n = size(u)
+		}
+		if used+n > maxResults || i == link.MaxUploads {
+			return some, len(all) - i
+		}
+		used += n
+		some = append(some, u)
+	}
+	return some, 0
 }
 
 // heard takes in one reply. It must not block: the lease comes with the next.

@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"crypto/ed25519"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"spillway.dev/spillway/nodeagent/link"
 	"spillway.dev/spillway/nodeagent/wipe"
@@ -130,36 +131,16 @@ func checkProof(t *testing.T, w *world, r link.Report) {
 // something.
 func noClearText(t *testing.T, w *world) {
 	t.Helper()
-	files := 0
-	find := func(needle []byte) (found []string) {
-		files = 0
-		err := filepath.WalkDir(w.state(), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			data, err := os.ReadFile(path)
-			files++
-			if bytes.Contains(data, needle) {
-				found = append(found, path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+	for what, needle := range map[string]string{"cleartext": secret[:16], "the data key": string(w.dataKey[:])} {
+		if found := w.onDisk(needle); len(found) > 0 {
+			t.Errorf("%s in %v", what, found)
 		}
-		return found
-	}
-	if found := find([]byte(secret[:16])); len(found) > 0 || files < 3 {
-		t.Errorf("cleartext in %v of %d files", found, files)
-	}
-	if found := find(w.dataKey[:]); len(found) > 0 {
-		t.Errorf("the data key in %v", found)
 	}
 	control := filepath.Join(w.state(), "control")
 	if err := os.WriteFile(control, []byte("x"+secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if found := find([]byte(secret[:16])); len(found) != 1 {
+	if found := w.onDisk(secret[:16]); len(found) != 1 {
 		t.Errorf("the search is blind: %v", found)
 	}
 	if err := os.Remove(control); err != nil {
@@ -349,6 +330,48 @@ func TestKeyOfAnEarlierProcessIsSaid(t *testing.T) {
 		if strings.Contains(s.Detail, "no key was ever received") {
 			t.Errorf("step %q says %q", s.Name, s.Detail)
 		}
+	}
+}
+
+// What jobs wrote is known to the agent that is started after a kill, also
+// when the controller has forgotten it: else nobody would look at home whether
+// it is there. The list on the disk names no object.
+func TestResultsSurviveAKill(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	first := w.agent("--front", w.front)
+	if _, err := w.job("PUT", "/out/before-the-key", "early"); err != nil {
+		eventually(t, "the front listens", func() bool { _, err = w.job("PUT", "/out/before-the-key", "early"); return err == nil })
+	}
+	w.releaseKey()
+	for _, key := range []string{"model", "rewritten", "removed"} {
+		for _, method := range []string{"PUT", "PUT"} {
+			if _, err := w.job(method, "/out/"+key, "the result"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := w.job("DELETE", "/out/removed", ""); err != nil {
+		t.Fatal(err)
+	}
+	want := w.report("the results", func(r link.Report) bool { return len(r.Uploads) == 3 }).Uploads
+	if err := first.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	first.exit()
+	w.hub.Forget(nodeName)
+	for _, name := range []string{"model", "rewritten", "before-the-key"} {
+		if found := w.onDisk(name); len(found) > 0 {
+			t.Errorf("the name of a result lies in %v", found)
+		}
+	}
+	w.agent("--front", w.front)
+	w.releaseKey()
+	got := w.report("the results again", func(r link.Report) bool { return len(r.Uploads) == 3 }).Uploads
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if p := w.wipe(); p.FilesRemoved < 2 {
+		t.Errorf("the wipe removed %d files, want the canary and the list of results", p.FilesRemoved)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -434,6 +435,27 @@ func (w *world) report(what string, ok func(link.Report) bool) link.Report {
 		return heard && ok(got)
 	})
 	return r
+}
+
+// onDisk returns the files on the node's disk that hold the needle.
+func (w *world) onDisk(needle string) (found []string) {
+	w.t.Helper()
+	files := 0
+	err := filepath.WalkDir(w.state(), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files++
+		if bytes.Contains(data, []byte(needle)) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil || files < 3 {
+		w.t.Fatalf("%d files searched: %v", files, err)
+	}
+	return found
 }
 
 // releaseKey gives the data key to the agent that reports now.

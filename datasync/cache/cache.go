@@ -44,6 +44,7 @@ type Config struct {
 	Transport http.RoundTripper // reaches the gate with the node's certificate; see [Transport]
 	Hosts     []string          // the store's names as jobs write them, without port; bucket.NAME is virtual-host style
 	Dir       string            // for ciphertext; made when missing, emptied of what the front can't account for
+	Results   string            // file outside Dir that keeps, sealed, what jobs wrote; empty keeps it in memory only
 	Fetch     *http.Client      // reaches the staging store; nil means http.DefaultClient
 	Local     func(netip.Addr) bool
 	MaxBytes  int64 // bound on ciphertext on disk; 0 means no bound

@@ -89,7 +89,8 @@ func New(cfg Config) (*Front, error) {
 		return nil, fmt.Errorf("front: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	return &Front{cfg: cfg, shelf: s, uploads: newJournal(), ctx: ctx, stop: stop}, nil
+	kept := newJournal(cfg.Results != "", func(err error) { cfg.Log.Error("results are known in memory only", "err", err) })
+	return &Front{cfg: cfg, shelf: s, uploads: kept, ctx: ctx, stop: stop}, nil
 }
 
 // gatePatience is how long a request waits for a gate that is not there: the
@@ -167,6 +168,9 @@ func (f *Front) Unlock(key seal.DataKey, m datasync.Manifest) error {
 	if err := f.shelf.adopt(f.cfg.Burst, m); err != nil {
 		return fmt.Errorf("front of burst %s: %w", f.cfg.Burst, err)
 	}
+	f.uploads.unlock(func() (*kept, []change, error) {
+		return openKept(f.cfg.Results, f.cfg.Burst, key, f.cfg.Random)
+	})
 	f.vault.key, f.vault.open = key, true
 	return nil
 }
@@ -183,10 +187,14 @@ func (f *Front) Wipe() (Wiped, error) {
 		return true
 	})
 	f.vault.close()
-	return f.shelf.wipe()
+	closeErr := f.uploads.lock()
+	w, err := f.shelf.wipe()
+	return w, errors.Join(closeErr, err)
 }
 
-// Uploads lists what jobs wrote and did not delete again, by bucket and key.
+// Uploads lists what jobs wrote and did not delete again, by bucket and key;
+// after [Front.Unlock] also what they wrote through a front before this one,
+// if Config.Results kept it.
 func (f *Front) Uploads() []Upload { return f.uploads.list() }
 
 // Stats returns the counters.
