@@ -31,7 +31,7 @@ type Front struct {
 	vault  vault
 	ctx    context.Context // ends with Wipe
 	stop   context.CancelFunc
-	active sync.Map // *http.ResponseController of answers from the disk
+	active sync.Map // *http.ResponseController of answers that need the key
 }
 
 // vault holds the data key and counts who works with it.
@@ -71,8 +71,14 @@ func New(cfg Config) (*Front, error) {
 	if cfg.Transport == nil || cfg.Random == nil || cfg.Now == nil {
 		return nil, errors.New("front: Config.Transport, Random and Now are required")
 	}
-	if cfg.Fetch == nil {
-		cfg.Fetch = http.DefaultClient
+	fetch := http.Client{}
+	if cfg.Fetch != nil {
+		fetch = *cfg.Fetch
+	}
+	fetch.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cfg.Fetch = &fetch
+	if cfg.MaxManifest == 0 {
+		cfg.MaxManifest = 256 << 20
 	}
 	if cfg.Local == nil {
 		local, err := onThisHost()
@@ -175,7 +181,7 @@ func (f *Front) Unlock(key seal.DataKey, m datasync.Manifest) error {
 	return nil
 }
 
-// Wipe ends all answers from the disk, destroys the front's copy of the key
+// Wipe ends all answers that need the key, destroys the front's copy of the key
 // and removes all entries. The front is a plain passage afterwards and can't
 // be unlocked again. Errors name what could not be removed; Wipe may be
 // repeated.

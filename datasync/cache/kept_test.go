@@ -19,9 +19,10 @@ import (
 
 // node is a burst node's disk, on which one front after another runs.
 type node struct {
-	home *httptest.Server
-	dir  string
-	key  seal.DataKey
+	home        *httptest.Server
+	dir         string
+	key         seal.DataKey
+	maxManifest int64
 }
 
 func newNode(t *testing.T) *node {
@@ -44,7 +45,7 @@ func (n *node) front(t *testing.T, key seal.DataKey) *cache.Front {
 	}
 	f, err := cache.New(cache.Config{
 		Burst: burst, Gate: gate, Transport: http.DefaultTransport, Hosts: []string{storeName}, Dir: filepath.Join(n.dir, "cache"),
-		Results: n.results(), Random: rand.Reader, Now: time.Now,
+		Results: n.results(), Random: rand.Reader, Now: time.Now, MaxManifest: n.maxManifest,
 	})
 	if err != nil {
 		t.Fatal(err)
