@@ -136,9 +136,11 @@ func (g *Gate) declared(ctx context.Context, burst string) (allowance, bool) {
 
 // lasting returns a context that ends with the burst's access: with its lease,
 // unless that is extended meanwhile, or when it is revoked.
-func (g *Gate) lasting(ctx context.Context, burst string) (context.Context, context.CancelFunc) {
+func (g *Gate) lasting(ctx context.Context, burst string) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		defer cancel()
 		for {
 			may, _, changed := g.look(burst)
@@ -154,7 +156,10 @@ func (g *Gate) lasting(ctx context.Context, burst string) (context.Context, cont
 			}
 		}
 	}()
-	return ctx, cancel
+	return ctx, func() {
+		cancel()
+		<-ended
+	}
 }
 
 // ServeHTTP implements [http.Handler].
