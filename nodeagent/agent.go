@@ -284,7 +284,7 @@ func (a *Agent) end() error {
 	if a.vault != nil {
 		_, received := a.vault.has()
 		errs = append(errs, a.vault.close())
-		if received && !a.isWiping() {
+		if received && !a.earlier && !a.isWiping() { // what an earlier process left behind stays said
 			errs = append(errs, a.remember(func(s *session) { s.KeyDestroyed = true }))
 		}
 	}

@@ -52,7 +52,7 @@ func (a *Agent) wipe(ctx context.Context, orderID, cause string, grace time.Dura
 	a.mu.Lock()
 	a.wiping = true
 	a.nodeKey = nil
-	proof, earlier := a.session.Proof, a.earlier
+	proof, earlier, received := a.session.Proof, a.earlier, a.session.KeyReceived
 	a.mu.Unlock()
 	if proof != nil {
 		return nil
@@ -60,7 +60,7 @@ func (a *Agent) wipe(ctx context.Context, orderID, cause string, grace time.Dura
 	noteErr := a.remember(func(s *session) { s.WipeBegun = true })
 	w := wiper{
 		node: a.config.Join.NodeName, burst: a.config.Join.Burst, area: a.area(), machine: a.config.Machine,
-		vault: a.vault, canary: a.canary, earlier: earlier, lockFront: a.lockFront,
+		vault: a.vault, canary: a.canary, earlier: earlier, received: received, lockFront: a.lockFront,
 		wall: a.config.Wall, stopGrace: grace, look: lookAtPods,
 	}
 	if a.listener != nil {

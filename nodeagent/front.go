@@ -57,7 +57,7 @@ func newFront(c Config, dir string, local func(netip.Addr) bool) (front, error) 
 	}
 	f, err := cache.New(cache.Config{
 		Burst: c.Join.Burst, Gate: gate, Transport: cache.Transport(c.Certificate, cas),
-		Hosts: []string{store}, Dir: filepath.Join(dir, "cache"), Local: local,
+		Hosts: []string{store}, Dir: filepath.Join(dir, "cache"), Results: filepath.Join(dir, "results"), Local: local,
 		Random: rand.Reader, Now: c.Wall, Log: c.Log,
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"spillway.dev/spillway/nodeagent/link"
@@ -36,7 +37,10 @@ func (a *Agent) report() link.Report {
 	r.Lease = a.keeper.Serial()
 	r.Draining = r.Draining || a.keeper.Phase() != Working
 	r.KeyHeld, _ = a.vault.has()
-	r.Uploads = a.front.Uploads()
+	var left int
+	if r.Uploads, left = reportable(a.front.Uploads()); left > 0 {
+		r.Problem = fmt.Sprintf("%d older results are not reported: a report holds %d at most", left, link.MaxUploads)
+	}
 	s := a.front.Stats()
 	r.Cache = link.Cache{
 		BytesStaged: s.BytesStaged, BytesServed: s.BytesServed, BytesUpstream: s.BytesUpstream,
@@ -44,6 +48,36 @@ func (a *Agent) report() link.Report {
 	}
 	r.Staged.Objects, r.Staged.Of = s.ObjectsLocal, s.Objects
 	return r
+}
+
+// maxResults is how many bytes of a report its results may take.
+const maxResults = link.MaxBody / 2
+
+// reportable keeps results within what a report may carry, for a report that
+// is too large is refused, and a node that can't report loses its lease. The
+// newest come first; where they are many and in many parts, older ones go
+// without the digests of their parts, and their ETag is compared at home. What
+// still has no room is left.
+func reportable(all []link.Upload) (some []link.Upload, left int) {
+	slices.SortStableFunc(all, func(a, b link.Upload) int { return b.At.Compare(a.At) })
+	size := func(u link.Upload) int {
+		data, _ := json.Marshal(u) // plain data
+		return len(data) + 1
+	}
+	used := 0
+	for i, u := range all {
+		n := size(u)
+		if used+n > maxResults && len(u.Parts) > 0 {
+			u.Parts = nil
+			n = size(u)
+		}
+		if used+n > maxResults || i == link.MaxUploads {
+			return some, len(all) - i
+		}
+		used += n
+		some = append(some, u)
+	}
+	return some, 0
 }
 
 // heard takes in one reply. It must not block: the lease comes with the next.
@@ -283,13 +317,15 @@ func (a *Agent) loadLease() (Kept, error) {
 	}
 	var kept Kept
 	if err == nil {
-		if err := json.Unmarshal(data, &kept); err != nil {
-			return Kept{}, fmt.Errorf("read the kept lease %s: %w", keptFile, err)
-		}
-		if kept.Boot == c.Boot {
+		switch err := json.Unmarshal(data, &kept); {
+		case err != nil: // the first lease is never longer; a node without any would live on
+			c.Log.Error("the kept lease is not readable: the first one counts again", "file", keptFile, "error", err.Error())
+			kept = Kept{}
+		case kept.Boot == c.Boot:
 			return kept, nil
+		default:
+			signed = kept.Lease // a new boot: the clock since boot began anew
 		}
-		signed = kept.Lease // a new boot: the clock since boot began anew
 	}
 	l, err := link.OpenLease(c.Join.LeaseKey, signed, c.Join.NodeName)
 	if err != nil {
@@ -325,7 +361,9 @@ func (a *Agent) loadSession() error {
 		return fmt.Errorf("read what the agent before this one left: %w", err)
 	}
 	if err := json.Unmarshal(data, &a.session); err != nil {
-		return fmt.Errorf("read what the agent before this one left: %w", err)
+		// The dead-man must run all the same; the worst is taken for true.
+		a.config.Log.Error("what the agent before this one left is not readable", "file", sessionFile, "error", err.Error())
+		a.session = session{KeyReceived: true}
 	}
 	a.earlier = a.session.KeyReceived && !a.session.KeyDestroyed
 	return nil

@@ -98,6 +98,7 @@ type wiper struct {
 	machine     Machine
 	vault       *vault
 	canary      *canary
+	received    bool // a key was in this node's memory, in this agent process or one before it
 	earlier     bool // an agent process before this one held the key and did not overwrite it
 	// lockFront destroys the front's copy of the key, stopFront ends its
 	// service. Both may be nil when there was no front.
@@ -126,11 +127,11 @@ func (w *wiper) run(ctx context.Context, orderID, cause string) wipe.Proof {
 	step(wipe.StepPodsStopped, err, "the machine lists no running pod")
 
 	held, received := w.vault.has()
-	p.KeyReceived = received || w.earlier
+	p.KeyReceived = received || w.received || w.earlier
 	controlErr := w.control(held, &p)
 	err = w.destroyKey()
 	p.KeyDestroyed = err == nil
-	step(wipe.StepKeyZeroed, err, keySeen(received))
+	step(wipe.StepKeyZeroed, err, keySeen(received, p.KeyReceived))
 	if w.earlier {
 		step("earlier agent process", errors.New("it held the data key and ended without overwriting it"), "")
 	}
@@ -146,9 +147,12 @@ func (w *wiper) run(ctx context.Context, orderID, cause string) wipe.Proof {
 	return p
 }
 
-func keySeen(received bool) string {
-	if received {
+func keySeen(here, ever bool) string {
+	switch {
+	case here:
 		return "its memory was overwritten and read back as zeros"
+	case ever:
+		return "an agent process before this one received it, this one did not"
 	}
 	return "no key was ever received"
 }

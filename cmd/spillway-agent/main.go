@@ -120,8 +120,8 @@ func prepare(o options, log *slog.Logger) (*nodeagent.Agent, error) {
 		}
 		return &c, nil
 	}
-	if _, err := certificate(); err != nil {
-		return nil, fmt.Errorf("%w: wait until the kubelet has it, then start the agent", err)
+	if _, err := certificate(); err != nil { // the lease counts from the boot on, also of a node that never joins
+		log.Warn("the controller is not spoken to until the kubelet has its certificate", "error", err.Error())
 	}
 	machine, err := nodeagent.Dial(o.pods)
 	if err != nil {

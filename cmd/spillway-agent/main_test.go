@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"crypto/ed25519"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"spillway.dev/spillway/nodeagent/link"
 	"spillway.dev/spillway/nodeagent/wipe"
@@ -130,36 +131,16 @@ func checkProof(t *testing.T, w *world, r link.Report) {
 // something.
 func noClearText(t *testing.T, w *world) {
 	t.Helper()
-	files := 0
-	find := func(needle []byte) (found []string) {
-		files = 0
-		err := filepath.WalkDir(w.state(), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			data, err := os.ReadFile(path)
-			files++
-			if bytes.Contains(data, needle) {
-				found = append(found, path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+	for what, needle := range map[string]string{"cleartext": secret[:16], "the data key": string(w.dataKey[:])} {
+		if found := w.onDisk(needle); len(found) > 0 {
+			t.Errorf("%s in %v", what, found)
 		}
-		return found
-	}
-	if found := find([]byte(secret[:16])); len(found) > 0 || files < 3 {
-		t.Errorf("cleartext in %v of %d files", found, files)
-	}
-	if found := find(w.dataKey[:]); len(found) > 0 {
-		t.Errorf("the data key in %v", found)
 	}
 	control := filepath.Join(w.state(), "control")
 	if err := os.WriteFile(control, []byte("x"+secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if found := find([]byte(secret[:16])); len(found) != 1 {
+	if found := w.onDisk(secret[:16]); len(found) != 1 {
 		t.Errorf("the search is blind: %v", found)
 	}
 	if err := os.Remove(control); err != nil {
@@ -294,31 +275,124 @@ func key(u quota.Usage) [4]any { return [4]any{u.Node, u.Boot, u.Journal, u.Seq}
 func TestKillWithTheKeyIsSaid(t *testing.T) {
 	w := newWorld(t, long, 2*long)
 	first := w.agent("--front", w.front)
-	release := func() {
-		r := w.report("a report", func(r link.Report) bool { return !r.KeyHeld })
-		sealed, err := link.SealKey(r.HPKE, burstUID, nodeName, w.dataKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.hub.Tell(nodeName, link.Orders{Key: &sealed})
-		w.report("the key", func(r link.Report) bool { return r.KeyHeld })
-	}
-	release()
+	w.releaseKey()
 	if err := first.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	first.exit()
 	w.hub.Forget(nodeName)
 	w.agent("--front", w.front)
-	release()
-	w.hub.Tell(nodeName, link.Orders{Wipe: &link.WipeOrder{ID: "order-1"}})
-	r := w.report("the proof", func(r link.Report) bool { return r.Wipe != nil })
-	p, err := wipe.Verify(r.ProofKey, *r.Wipe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.releaseKey()
+	p := w.wipe()
 	if p.Level() != wipe.Partial || !strings.Contains(strings.Join(p.Reasons(), ";"), "earlier agent process") {
 		t.Errorf("level %q, reasons %q", p.Level(), p.Reasons())
+	}
+}
+
+// What an agent process left behind is not forgotten when one after it ends in
+// order: no later proof may say that every copy of the key was overwritten.
+func TestKillWithTheKeyIsNeverForgotten(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	for _, end := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		agent := w.agent("--front", w.front)
+		w.releaseKey()
+		if err := agent.cmd.Process.Signal(end); err != nil {
+			t.Fatal(err)
+		}
+		agent.exit()
+		w.hub.Forget(nodeName)
+	}
+	w.agent("--front", w.front)
+	w.releaseKey()
+	if p := w.wipe(); p.Level() != wipe.Partial || !strings.Contains(strings.Join(p.Reasons(), ";"), "earlier agent process") {
+		t.Errorf("level %q, reasons %q", p.Level(), p.Reasons())
+	}
+}
+
+// An agent that was started again in order and gets no key before the wipe
+// does not say that none was ever here.
+func TestKeyOfAnEarlierProcessIsSaid(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	first := w.agent("--front", w.front)
+	w.releaseKey()
+	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	first.exit()
+	w.hub.Forget(nodeName)
+	w.hub.Tell(nodeName, link.Orders{})
+	w.agent("--front", w.front)
+	p := w.wipe()
+	if !p.KeyReceived || p.Level() == wipe.Complete {
+		t.Errorf("level %q, %+v", p.Level(), p)
+	}
+	for _, s := range p.Steps {
+		if strings.Contains(s.Detail, "no key was ever received") {
+			t.Errorf("step %q says %q", s.Name, s.Detail)
+		}
+	}
+}
+
+// What jobs wrote is known to the agent that is started after a kill, also
+// when the controller has forgotten it: else nobody would look at home whether
+// it is there. The list on the disk names no object.
+func TestResultsSurviveAKill(t *testing.T) {
+	w := newWorld(t, long, 2*long)
+	first := w.agent("--front", w.front)
+	if _, err := w.job("PUT", "/out/before-the-key", "early"); err != nil {
+		eventually(t, "the front listens", func() bool { _, err = w.job("PUT", "/out/before-the-key", "early"); return err == nil })
+	}
+	w.releaseKey()
+	for _, key := range []string{"model", "rewritten", "removed"} {
+		for _, method := range []string{"PUT", "PUT"} {
+			if _, err := w.job(method, "/out/"+key, "the result"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := w.job("DELETE", "/out/removed", ""); err != nil {
+		t.Fatal(err)
+	}
+	want := w.report("the results", func(r link.Report) bool { return len(r.Uploads) == 3 }).Uploads
+	if err := first.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	first.exit()
+	w.hub.Forget(nodeName)
+	for _, name := range []string{"model", "rewritten", "before-the-key"} {
+		if found := w.onDisk(name); len(found) > 0 {
+			t.Errorf("the name of a result lies in %v", found)
+		}
+	}
+	w.agent("--front", w.front)
+	w.releaseKey()
+	got := w.report("the results again", func(r link.Report) bool { return len(r.Uploads) == 3 }).Uploads
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if p := w.wipe(); p.FilesRemoved < 2 {
+		t.Errorf("the wipe removed %d files, want the canary and the list of results", p.FilesRemoved)
+	}
+}
+
+// The dead-man needs nothing but the join data: not the certificate that the
+// kubelet may never get, not the files of an agent before this one.
+func TestDeadManNeedsNoFiles(t *testing.T) {
+	w := newWorld(t, 2*time.Second, 3*time.Second)
+	if err := os.MkdirAll(w.state(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lease.json", "session.json"} {
+		if err := os.WriteFile(filepath.Join(w.state(), name), []byte("{torn"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent := w.agent("--front", w.front, "--client-cert", "/nowhere", "--client-key", "/nowhere")
+	if code := agent.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if _, offs := w.machine.asked(); offs != 1 {
+		t.Errorf("%d orders to power off", offs)
 	}
 }
 

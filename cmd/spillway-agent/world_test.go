@@ -16,6 +16,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -32,6 +33,7 @@ import (
 	"spillway.dev/spillway/datasync/seal"
 	"spillway.dev/spillway/nodeagent"
 	"spillway.dev/spillway/nodeagent/link"
+	"spillway.dev/spillway/nodeagent/wipe"
 )
 
 // TestMain lets the test binary be the agent: a child that runs main.
@@ -433,6 +435,51 @@ func (w *world) report(what string, ok func(link.Report) bool) link.Report {
 		return heard && ok(got)
 	})
 	return r
+}
+
+// onDisk returns the files on the node's disk that hold the needle.
+func (w *world) onDisk(needle string) (found []string) {
+	w.t.Helper()
+	files := 0
+	err := filepath.WalkDir(w.state(), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files++
+		if bytes.Contains(data, []byte(needle)) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil || files < 3 {
+		w.t.Fatalf("%d files searched: %v", files, err)
+	}
+	return found
+}
+
+// releaseKey gives the data key to the agent that reports now.
+func (w *world) releaseKey() {
+	w.t.Helper()
+	r := w.report("a report", func(r link.Report) bool { return !r.KeyHeld })
+	sealed, err := link.SealKey(r.HPKE, burstUID, nodeName, w.dataKey)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.hub.Tell(nodeName, link.Orders{Key: &sealed})
+	w.report("the key", func(r link.Report) bool { return r.KeyHeld })
+}
+
+// wipe orders the wipe and returns the proof.
+func (w *world) wipe() wipe.Proof {
+	w.t.Helper()
+	w.hub.Tell(nodeName, link.Orders{Wipe: &link.WipeOrder{ID: "order-1"}})
+	r := w.report("the proof", func(r link.Report) bool { return r.Wipe != nil })
+	p, err := wipe.Verify(r.ProofKey, *r.Wipe)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
 }
 
 // job makes a request as a job on the node does and returns what it gets.

@@ -44,12 +44,16 @@ type Config struct {
 	Transport http.RoundTripper // reaches the gate with the node's certificate; see [Transport]
 	Hosts     []string          // the store's names as jobs write them, without port; bucket.NAME is virtual-host style
 	Dir       string            // for ciphertext; made when missing, emptied of what the front can't account for
-	Fetch     *http.Client      // reaches the staging store; nil means http.DefaultClient
+	Results   string            // file outside Dir that keeps, sealed, what jobs wrote; empty keeps it in memory only
+	Fetch     *http.Client      // reaches the staging store; nil means one of its own; it follows no redirect
 	Local     func(netip.Addr) bool
 	MaxBytes  int64 // bound on ciphertext on disk; 0 means no bound
-	Random    interface{ Read([]byte) (int, error) }
-	Now       func() time.Time
-	Log       *slog.Logger // nil means silence
+	// MaxManifest bounds the sealed manifest in bytes; 0 means 256 MiB, about
+	// 250,000 objects.
+	MaxManifest int64
+	Random      interface{ Read([]byte) (int, error) }
+	Now         func() time.Time
+	Log         *slog.Logger // nil means silence
 }
 
 // Stats counts since the front was made. Bytes are body bytes.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/s3wire"
@@ -110,7 +111,7 @@ func (f *Front) newEntry(r *http.Request, t s3wire.Target, resp *http.Response, 
 	}
 	return &entry{
 		object: o, file: filepath.Join(f.cfg.Dir, key.Name("cache", o.Bucket, o.Key, o.VersionID, o.ETag)),
-		sealed: seal.Size(o.Size), checksums: wantsChecksums(r),
+		sealed: seal.Size(o.Size), checksums: wantsChecksums(r), fetching: make(chan struct{}, 1),
 		context: seal.Context{
 			Burst: f.cfg.Burst, Direction: seal.Cache, Bucket: o.Bucket, Key: o.Key, Version: o.VersionID, ETag: o.ETag,
 		},
@@ -154,23 +155,47 @@ func (c *fill) discard() {
 	c.front.shelf.end(place{c.entry.object.Bucket, c.entry.object.Key})
 }
 
+// fetchAgain is how long after a failed try to fetch a staged entry jobs are
+// served from home at once.
+const fetchAgain = 30 * time.Second
+
 // bring makes the ciphertext of e local: once, however many ask. It ends with
-// ctx or with the front.
-func (f *Front) bring(ctx context.Context, e *entry, key seal.DataKey) error {
-	e.fetching.Lock()
-	defer e.fetching.Unlock()
-	if f.shelf.isLocal(e) {
+// ctx or with the front, and is not tried when it failed less than a pause
+// ago.
+func (f *Front) bring(ctx context.Context, e *entry, key seal.DataKey, pause time.Duration) error {
+	select {
+	case e.fetching <- struct{}{}:
+		defer func() { <-e.fetching }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a staged entry: %w", ctx.Err())
+	}
+	switch {
+	case f.shelf.isLocal(e):
 		return nil
-	}
-	if !e.staged || e.object.URL == "" {
+	case !e.staged || e.object.URL == "":
 		return errors.New("entry is neither on the disk nor staged")
+	case f.cfg.Now().Sub(e.failed) < pause:
+		return errors.New("entry could not be fetched a moment ago")
 	}
+	err := f.fetchInto(ctx, e, key)
+	if err != nil {
+		e.failed = f.cfg.Now()
+		if errors.Is(err, seal.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
+			f.count.damaged.Add(1)
+		}
+		return fmt.Errorf("fetch staged entry: %w", err)
+	}
+	return nil
+}
+
+// fetchInto fetches e and puts it on the shelf.
+func (f *Front) fetchInto(ctx context.Context, e *entry, key seal.DataKey) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
 	temp, err := os.CreateTemp(f.cfg.Dir, "*"+partSuffix)
 	if err != nil {
-		return fmt.Errorf("fetch staged entry: %w", err)
+		return err
 	}
 	err = f.fetch(ctx, e, key, temp)
 	if cerr := temp.Close(); err == nil {
@@ -181,12 +206,8 @@ func (f *Front) bring(ctx context.Context, e *entry, key seal.DataKey) error {
 	}
 	if err != nil {
 		_ = os.Remove(temp.Name())
-		if errors.Is(err, seal.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
-			f.count.damaged.Add(1)
-		}
-		return fmt.Errorf("fetch staged entry: %w", err)
 	}
-	return nil
+	return err
 }
 
 // fetch copies the staged ciphertext to dst and opens it on the way: what
@@ -212,23 +233,61 @@ func (f *Front) fetch(ctx context.Context, e *entry, key seal.DataKey, dst io.Wr
 	return nil
 }
 
+// stalledAfter is how long a staging store may send nothing.
+const stalledAfter = 10 * time.Second
+
+var errStalled = fmt.Errorf("it has sent nothing for %v", stalledAfter)
+
 // getURL reads a presigned URL; its errors leave out the URL, which is as
 // good as a credential.
 func (f *Front) getURL(ctx context.Context, url string) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stall := time.AfterFunc(stalledAfter, func() { cancel(errStalled) })
+	fail := func(err error) (*http.Response, error) {
+		stall.Stop()
+		cancel(nil)
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, errors.New("the manifest holds a URL that is none")
+		return fail(errors.New("the manifest holds a URL that is none"))
 	}
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := f.cfg.Fetch.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("staging store %s: %w", req.URL.Host, errors.Unwrap(err))
+		return fail(fmt.Errorf("staging store %s: %w", req.URL.Host, cmp.Or(context.Cause(ctx), errors.Unwrap(err))))
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
-		return nil, fmt.Errorf("staging store %s answers %s", req.URL.Host, resp.Status)
+		return fail(fmt.Errorf("staging store %s answers %s", req.URL.Host, resp.Status))
 	}
+	stall.Stop()
+	resp.Body = &download{ReadCloser: resp.Body, ctx: ctx, stall: stall, cancel: cancel}
 	return resp, nil
+}
+
+// download is a body that ends with an error when nothing more comes.
+type download struct {
+	io.ReadCloser
+	ctx    context.Context
+	stall  *time.Timer
+	cancel context.CancelCauseFunc
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	d.stall.Reset(stalledAfter)
+	n, err := d.ReadCloser.Read(p)
+	d.stall.Stop() // time that our own disk takes does not count
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = cmp.Or(context.Cause(d.ctx), err)
+	}
+	return n, err
+}
+
+func (d *download) Close() error {
+	d.stall.Stop()
+	d.cancel(nil)
+	return d.ReadCloser.Close()
 }
 
 // Manifest fetches a sealed manifest by presigned URL, checks its digest (hex
@@ -239,9 +298,12 @@ func (f *Front) Manifest(ctx context.Context, url, digest string, key seal.DataK
 		return datasync.Manifest{}, fmt.Errorf("fetch manifest: %w", err)
 	}
 	defer resp.Body.Close()
-	sealed, err := io.ReadAll(resp.Body)
+	sealed, err := io.ReadAll(io.LimitReader(resp.Body, f.cfg.MaxManifest+1))
 	if err != nil {
 		return datasync.Manifest{}, fmt.Errorf("fetch manifest: %w", err)
+	}
+	if int64(len(sealed)) > f.cfg.MaxManifest {
+		return datasync.Manifest{}, fmt.Errorf("fetch manifest: it is larger than %d bytes", f.cfg.MaxManifest)
 	}
 	if sum := sha256.Sum256(sealed); hex.EncodeToString(sum[:]) != digest {
 		return datasync.Manifest{}, fmt.Errorf("%w: what lies in the staging store is not what was announced", datasync.ErrManifest)
@@ -294,5 +356,5 @@ func (f *Front) bringOne(ctx context.Context, e *entry) error {
 		return errors.New("the front has no key")
 	}
 	defer f.vault.users.Done()
-	return f.bring(ctx, e, key)
+	return f.bring(ctx, e, key, 0)
 }

@@ -31,7 +31,7 @@ type Front struct {
 	vault  vault
 	ctx    context.Context // ends with Wipe
 	stop   context.CancelFunc
-	active sync.Map // *http.ResponseController of answers from the disk
+	active sync.Map // *http.ResponseController of answers that need the key
 }
 
 // vault holds the data key and counts who works with it.
@@ -71,8 +71,14 @@ func New(cfg Config) (*Front, error) {
 	if cfg.Transport == nil || cfg.Random == nil || cfg.Now == nil {
 		return nil, errors.New("front: Config.Transport, Random and Now are required")
 	}
-	if cfg.Fetch == nil {
-		cfg.Fetch = http.DefaultClient
+	fetch := http.Client{}
+	if cfg.Fetch != nil {
+		fetch = *cfg.Fetch
+	}
+	fetch.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cfg.Fetch = &fetch
+	if cfg.MaxManifest == 0 {
+		cfg.MaxManifest = 256 << 20
 	}
 	if cfg.Local == nil {
 		local, err := onThisHost()
@@ -89,7 +95,8 @@ func New(cfg Config) (*Front, error) {
 		return nil, fmt.Errorf("front: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	return &Front{cfg: cfg, shelf: s, uploads: newJournal(), ctx: ctx, stop: stop}, nil
+	kept := newJournal(cfg.Results != "", func(err error) { cfg.Log.Error("results are known in memory only", "err", err) })
+	return &Front{cfg: cfg, shelf: s, uploads: kept, ctx: ctx, stop: stop}, nil
 }
 
 // gatePatience is how long a request waits for a gate that is not there: the
@@ -167,11 +174,14 @@ func (f *Front) Unlock(key seal.DataKey, m datasync.Manifest) error {
 	if err := f.shelf.adopt(f.cfg.Burst, m); err != nil {
 		return fmt.Errorf("front of burst %s: %w", f.cfg.Burst, err)
 	}
+	f.uploads.unlock(func() (*kept, []change, error) {
+		return openKept(f.cfg.Results, f.cfg.Burst, key, f.cfg.Random)
+	})
 	f.vault.key, f.vault.open = key, true
 	return nil
 }
 
-// Wipe ends all answers from the disk, destroys the front's copy of the key
+// Wipe ends all answers that need the key, destroys the front's copy of the key
 // and removes all entries. The front is a plain passage afterwards and can't
 // be unlocked again. Errors name what could not be removed; Wipe may be
 // repeated.
@@ -183,10 +193,14 @@ func (f *Front) Wipe() (Wiped, error) {
 		return true
 	})
 	f.vault.close()
-	return f.shelf.wipe()
+	closeErr := f.uploads.lock()
+	w, err := f.shelf.wipe()
+	return w, errors.Join(closeErr, err)
 }
 
-// Uploads lists what jobs wrote and did not delete again, by bucket and key.
+// Uploads lists what jobs wrote and did not delete again, by bucket and key;
+// after [Front.Unlock] also what they wrote through a front before this one,
+// if Config.Results kept it.
 func (f *Front) Uploads() []Upload { return f.uploads.list() }
 
 // Stats returns the counters.
@@ -207,7 +221,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s3wire.Refuse(w, r, http.StatusMethodNotAllowed, "MethodNotAllowed", "This is an S3 front, not a proxy.")
 		return
 	}
-	target, err := s3wire.ReadTarget(r, f.cfg.Hosts)
+	target, err := s3wire.ReadTarget(r, f.cfg.Hosts, f.cfg.Hosts)
 	if err != nil {
 		f.pass(w, r, "host")
 		return
@@ -278,7 +292,10 @@ func notCacheable(r *http.Request, t s3wire.Target) string {
 		return "not an object"
 	}
 	// cases: H2 hybrid-cache 2.6.0 (partNumber), response-*, versionId, acl ...
-	if subs := s3wire.SubResources(r.URL.Query()); len(subs) > 0 {
+	switch _, subs, err := s3wire.SubResources(r); {
+	case err != nil:
+		return "query"
+	case len(subs) > 0:
 		return "query " + strings.ToLower(subs[0])
 	}
 	for _, name := range []string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"} {

@@ -1,12 +1,14 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/s3wire"
@@ -27,6 +29,8 @@ func (f *Front) get(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 		return
 	}
 	defer f.vault.users.Done()
+	r, done := f.underWipe(w, r)
+	defer done()
 	e, local := f.shelf.find(place{t.Bucket, t.Key})
 	wantsRange := r.Header.Get("Range") != ""
 	switch {
@@ -46,6 +50,23 @@ func (f *Front) get(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 		return
 	}
 	f.revalidate(w, r, t, e, part, key)
+}
+
+// underWipe lets a request that works with the key end at once when the front
+// is wiped, whether it waits for the store or for its client.
+func (f *Front) underWipe(w http.ResponseWriter, r *http.Request) (*http.Request, func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(f.ctx, cancel)
+	rc := http.NewResponseController(w)
+	f.active.Store(rc, nil)
+	if f.ctx.Err() != nil { // the wipe may not have seen it
+		_ = rc.SetWriteDeadline(time.Unix(1, 0))
+	}
+	return r.WithContext(ctx), func() {
+		f.active.Delete(rc)
+		stop()
+		cancel()
+	}
 }
 
 // revalidate asks the source store about the known version, with the
@@ -98,7 +119,7 @@ func changedMeanwhile(resp *http.Response, o datasync.Object) bool {
 // the local copy can't be used; a chunk that turns out damaged later aborts
 // the connection.
 func (f *Front) deliver(w http.ResponseWriter, r *http.Request, e *entry, part span, key seal.DataKey, fresh http.Header) bool {
-	if err := f.bring(r.Context(), e, key); err != nil {
+	if err := f.bring(r.Context(), e, key, fetchAgain); err != nil {
 		f.cfg.Log.Warn("cache entry not usable", "err", err)
 		f.shelf.drop(e, false)
 		return false
@@ -109,9 +130,6 @@ func (f *Front) deliver(w http.ResponseWriter, r *http.Request, e *entry, part s
 		return false
 	}
 	defer body.file.Close()
-	rc := http.NewResponseController(w)
-	f.active.Store(rc, nil)
-	defer f.active.Delete(rc)
 	f.count.hits.Add(1)
 	writeHead(w, r, e, part, fresh)
 	f.send(w, e, body, part, first)

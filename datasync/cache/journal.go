@@ -15,27 +15,96 @@ import (
 // cases: H13 hybrid-cache 1.11.0
 type partID struct{ number, etag string }
 
-// journal records what jobs wrote, in memory.
+// journal records what jobs wrote: in memory, and from [journal.unlock] on
+// also on the disk.
 type journal struct {
 	mu    sync.Mutex
 	done  map[place]Upload
 	parts map[string]map[partID]datasync.Part // by upload id
+
+	wanted bool     // there will be a file
+	early  []change // before there is one
+	kept   *kept
+	failed func(error) // hears that a change is in memory only
 }
 
-func newJournal() *journal {
-	return &journal{done: map[place]Upload{}, parts: map[string]map[partID]datasync.Part{}}
+func newJournal(wanted bool, failed func(error)) *journal {
+	return &journal{
+		done: map[place]Upload{}, parts: map[string]map[partID]datasync.Part{},
+		wanted: wanted, failed: failed,
+	}
 }
 
-func (j *journal) record(u Upload) {
+// unlock takes up what is in the file, as the past of what was recorded since
+// the start. It returns at once when it was called before.
+func (j *journal) unlock(open func() (*kept, []change, error)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.done[place{u.Bucket, u.Key}] = u
+	if !j.wanted {
+		return
+	}
+	k, past, err := open()
+	if err != nil {
+		j.failed(err)
+	}
+	if k == nil {
+		return // tried again with the next manifest
+	}
+	j.wanted, j.kept = false, k
+	now := j.early
+	j.done, j.early = map[place]Upload{}, nil
+	for _, c := range past {
+		j.apply(c)
+	}
+	for _, c := range now {
+		j.noteLocked(c)
+	}
 }
+
+// lock closes the file; what is recorded from here on stays in memory.
+func (j *journal) lock() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	k := j.kept
+	j.wanted, j.early, j.kept = false, nil, nil
+	if k == nil {
+		return nil
+	}
+	return k.close()
+}
+
+func (j *journal) note(c change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.noteLocked(c)
+}
+
+func (j *journal) noteLocked(c change) {
+	j.apply(c)
+	if j.wanted {
+		j.early = append(j.early, c)
+	}
+	if j.kept == nil {
+		return
+	}
+	if err := j.kept.add(c); err != nil {
+		j.failed(err)
+	}
+}
+
+func (j *journal) apply(c change) {
+	p := place{c.Upload.Bucket, c.Upload.Key}
+	if c.Gone {
+		delete(j.done, p)
+		return
+	}
+	j.done[p] = c.Upload
+}
+
+func (j *journal) record(u Upload) { j.note(change{Upload: u}) }
 
 func (j *journal) remove(p place) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.done, p)
+	j.note(change{Gone: true, Upload: Upload{Bucket: p.bucket, Key: p.key}})
 }
 
 func (j *journal) part(upload string, id partID, size int64, sum string) {
@@ -72,7 +141,7 @@ func (j *journal) complete(upload string, u Upload, ids []partID) {
 	if len(ids) == 0 {
 		u.Size = -1
 	}
-	j.done[place{u.Bucket, u.Key}] = u
+	j.noteLocked(change{Upload: u})
 }
 
 func (j *journal) list() []Upload {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/seal"
@@ -21,8 +22,8 @@ var errFull = errors.New("the cache is full")
 // place is where an object lives in the source store.
 type place struct{ bucket, key string }
 
-// entry is one version of one object. Its fields but local and used never
-// change; those two belong to the shelf.
+// entry is one version of one object. Its fields but failed, local and
+// used never change; the last two belong to the shelf.
 type entry struct {
 	object    datasync.Object
 	file      string // path of the ciphertext
@@ -31,9 +32,10 @@ type entry struct {
 	staged    bool // the manifest names it: it can be fetched again
 	checksums bool // its headers hold the object's checksums, if any
 
-	fetching sync.Mutex // held while the ciphertext is brought in
-	local    bool       // the ciphertext is on the disk, whole
-	used     int64      // when it was last asked for, as a count
+	fetching chan struct{} // full while the ciphertext is brought in
+	failed   time.Time     // when that last failed; belongs to who fills fetching
+	local    bool          // the ciphertext is on the disk, whole
+	used     int64         // when it was last asked for, as a count
 }
 
 // shelf knows the entries and owns the directory.
@@ -66,7 +68,7 @@ func (s *shelf) adopt(burst string, m datasync.Manifest) error {
 	for _, o := range m.Objects {
 		e := &entry{
 			object: o, file: filepath.Join(s.dir, filepath.Base(o.Staged)), sealed: o.StagedSize,
-			context: datasync.InputContext(burst, o), staged: true, checksums: true,
+			context: datasync.InputContext(burst, o), staged: true, checksums: true, fetching: make(chan struct{}, 1),
 		}
 		if o.Staged == "" || seal.Size(o.Size) != o.StagedSize {
 			return fmt.Errorf("manifest: object %d has no staged form of the right size", len(next))

@@ -33,9 +33,15 @@ func (f *Front) write(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 		f.unreachable(w, r, err)
 		return
 	}
+	// What the header tells is recorded before the job hears of it: also a
+	// front that is killed in between has not lost a result.
 	var answer limitedBuffer
+	good := resp.StatusCode/100 == 2
+	if good && watch.atOnce {
+		watch.done(resp.Header, nil)
+	}
 	f.answer(w, resp, answer.add)
-	if resp.StatusCode/100 == 2 {
+	if good && !watch.atOnce {
 		watch.done(resp.Header, answer.Bytes())
 	}
 }
@@ -55,11 +61,15 @@ type watcher struct {
 	request io.Writer                               // sees the body as it is sent
 	forget  func()                                  // after any outcome
 	done    func(header http.Header, answer []byte) // after a 2xx, with the whole answer
+	atOnce  bool                                    // done needs the header only
 }
 
 // watchFor returns nil for requests that change no object.
 func (f *Front) watchFor(r *http.Request, t s3wire.Target) *watcher {
-	query := r.URL.Query()
+	query, names, err := s3wire.SubResources(r)
+	if err != nil {
+		return nil // the gate refuses it
+	}
 	upload := query.Get("uploadId")
 	forget := func() { f.shelf.invalidate(place{t.Bucket, t.Key}) }
 	switch {
@@ -73,16 +83,16 @@ func (f *Front) watchFor(r *http.Request, t s3wire.Target) *watcher {
 		return f.watchComplete(t, upload, forget)
 	case r.Method == http.MethodDelete && upload != "":
 		return &watcher{
-			request: io.Discard, forget: func() {},
+			request: io.Discard, forget: func() {}, atOnce: true,
 			done: func(http.Header, []byte) { f.uploads.abort(upload) },
 		}
-	case len(s3wire.SubResources(query)) > 0 && !query.Has("versionId"):
+	case len(names) > 0 && !query.Has("versionId"):
 		return &watcher{request: io.Discard, forget: forget, done: func(http.Header, []byte) {}}
 	case r.Method == http.MethodPut:
 		return f.watchPut(r, t, forget)
 	case r.Method == http.MethodDelete:
 		return &watcher{
-			request: io.Discard, forget: forget,
+			request: io.Discard, forget: forget, atOnce: true,
 			done: func(http.Header, []byte) { f.uploads.remove(place{t.Bucket, t.Key}) },
 		}
 	}
@@ -101,7 +111,7 @@ func (f *Front) watchPut(r *http.Request, t s3wire.Target, forget func()) *watch
 		}}
 	}
 	body := newPayload(r)
-	return &watcher{request: body, forget: forget, done: func(h http.Header, _ []byte) {
+	return &watcher{request: body, forget: forget, atOnce: true, done: func(h http.Header, _ []byte) {
 		up.Size, up.SHA256 = body.sum()
 		up.ETag, up.At = unquote(h.Get("Etag")), f.cfg.Now()
 		f.uploads.record(up)
@@ -113,7 +123,7 @@ func (f *Front) watchPart(r *http.Request, upload, number string) *watcher {
 		return nil // its bytes don't pass here: the upload's digest stays unknown
 	}
 	body := newPayload(r)
-	return &watcher{request: body, forget: func() {}, done: func(h http.Header, _ []byte) {
+	return &watcher{request: body, forget: func() {}, atOnce: true, done: func(h http.Header, _ []byte) {
 		size, sum := body.sum()
 		f.uploads.part(upload, partID{number, unquote(h.Get("Etag"))}, size, sum)
 	}}

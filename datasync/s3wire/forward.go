@@ -28,6 +28,7 @@ func Forward(ctx context.Context, r *http.Request, base *url.URL) *http.Request 
 	out := r.Clone(ctx)
 	out.RequestURI = ""
 	out.Close = false
+	out.Trailer = nil // nobody has looked at what stands behind a body
 	out.URL = exactURL(r, base)
 	dropPerConnection(out.Header)
 	if _, ok := out.Header["User-Agent"]; !ok {

@@ -32,8 +32,14 @@ import (
 	"strings"
 )
 
-// ErrHost says that a request names a host that is not the store's.
-var ErrHost = errors.New("host is not one of the store's names")
+var (
+	// ErrHost says that a request names a host that is not the store's.
+	ErrHost = errors.New("host is not one of the store's names")
+	// ErrTwoReadings says that a request can be read in more than one way, so
+	// that whoever decides about it may decide about another than the store
+	// carries out.
+	ErrTwoReadings = errors.New("the request can be read in two ways")
+)
 
 // Target is what a request is about. An empty Key means the bucket, an empty
 // Bucket the service.
@@ -45,11 +51,11 @@ type Target struct {
 // String writes the target as an S3 URL.
 func (t Target) String() string { return "s3://" + t.Bucket + "/" + t.Key }
 
-// ReadTarget finds bucket and key. hosts are the store's names without port:
-// a request to one of them is path style, one to bucket.NAME is virtual-host
-// style, and any other host is [ErrHost], since the store may read it in a
-// way of its own.
-func ReadTarget(r *http.Request, hosts []string) (Target, error) {
+// ReadTarget finds bucket and key. hosts and domains are names of the store
+// without port: a request to one of the hosts is path style, one to
+// bucket.NAME of the domains is virtual-host style, and any other host is
+// [ErrHost], since the store may read it in a way of its own.
+func ReadTarget(r *http.Request, hosts, domains []string) (Target, error) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -60,7 +66,7 @@ func ReadTarget(r *http.Request, hosts []string) (Target, error) {
 		bucket, key, _ := strings.Cut(key, "/")
 		return Target{Bucket: bucket, Key: key}, nil
 	}
-	for _, name := range hosts {
+	for _, name := range domains {
 		if bucket, ok := strings.CutSuffix(host, "."+name); ok && net.ParseIP(name) == nil {
 			return Target{Bucket: bucket, Key: key}, nil
 		}
@@ -83,7 +89,10 @@ func (t Target) Cleaned() Target {
 // request has none.
 func ReadCopySource(r *http.Request) (t Target, ok bool, err error) {
 	value := r.Header.Get("X-Amz-Copy-Source")
-	if value == "" {
+	switch {
+	case len(r.Header["X-Amz-Copy-Source"]) > 1:
+		return Target{}, true, errors.New("header x-amz-copy-source is there twice")
+	case value == "":
 		return Target{}, false, nil
 	}
 	value, _, _ = strings.Cut(value, "?")
@@ -99,20 +108,27 @@ func ReadCopySource(r *http.Request) (t Target, ok bool, err error) {
 }
 
 // SubResources returns the names of the query parameters but those that carry
-// a presigned signature and x-id, which means nothing, in order.
-func SubResources(query url.Values) []string {
+// a presigned signature and x-id, which means nothing, in order. The error is
+// [ErrTwoReadings] for a query of which this reader would overlook a part.
+func SubResources(r *http.Request) (url.Values, []string, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: its query has a broken escape or a semicolon", ErrTwoReadings)
+	}
+	if strings.Contains(r.RequestURI, "#") {
+		return nil, nil, fmt.Errorf("%w: its target has a bare #", ErrTwoReadings)
+	}
 	var names []string
 	for name := range query {
-		lower := strings.ToLower(name)
-		switch {
-		case strings.HasPrefix(lower, "x-amz-"), lower == "x-id",
-			name == "AWSAccessKeyId", name == "Signature", name == "Expires":
+		switch strings.ToLower(name) {
+		case "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-signedheaders", "x-amz-signature",
+			"x-amz-security-token", "x-amz-content-sha256", "x-amz-region-set", "x-id", "awsaccesskeyid", "signature", "expires":
 		default:
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	return names
+	return query, names, nil
 }
 
 // Signature is how a request is signed. Nothing here is verified.
@@ -122,42 +138,53 @@ type Signature struct {
 }
 
 // ReadSignature reads the Authorization header or the query of a presigned
-// request.
-func ReadSignature(r *http.Request) Signature {
+// request. A request with two signatures, or two lists of signed headers, is
+// [ErrTwoReadings]: stores differ in which of them they take.
+func ReadSignature(r *http.Request) (Signature, error) {
 	query := r.URL.Query()
-	auth := r.Header.Get("Authorization")
-	switch {
-	case strings.HasPrefix(auth, "AWS4-"):
-		for field := range strings.FieldsFuncSeq(auth, func(c rune) bool { return c == ',' || c == ' ' }) {
+	auth := r.Header["Authorization"]
+	presigned := query.Has("X-Amz-Signature") || query.Has("Signature") && query.Has("AWSAccessKeyId")
+	lists := query["X-Amz-SignedHeaders"]
+	if len(auth) == 1 {
+		for field := range strings.FieldsFuncSeq(auth[0], func(c rune) bool { return c == ',' || c == ' ' || c == '\t' }) {
 			if list, ok := strings.CutPrefix(field, "SignedHeaders="); ok {
-				return Signature{Scheme: "v4", Signed: splitSigned(list)}
+				lists = append(lists, list)
 			}
 		}
-		return Signature{Scheme: "v4"}
-	case strings.HasPrefix(auth, "AWS "):
-		return Signature{Scheme: "v2"}
-	case query.Has("X-Amz-Signature"):
-		return Signature{Scheme: "v4", Signed: splitSigned(query.Get("X-Amz-SignedHeaders"))}
-	case query.Has("Signature") && query.Has("AWSAccessKeyId"):
-		return Signature{Scheme: "v2"}
 	}
-	return Signature{}
+	if len(auth) > 1 || len(auth) == 1 && presigned || len(lists) > 1 {
+		return Signature{}, fmt.Errorf("%w: it is signed twice", ErrTwoReadings)
+	}
+	var signed []string
+	if len(lists) == 1 {
+		signed = strings.Split(strings.ToLower(lists[0]), ";")
+	}
+	switch {
+	case len(auth) == 1 && strings.HasPrefix(auth[0], "AWS4-"), query.Has("X-Amz-Signature"):
+		return Signature{Scheme: "v4", Signed: signed}, nil
+	case len(auth) == 1 && strings.HasPrefix(auth[0], "AWS "), presigned:
+		return Signature{Scheme: "v2"}, nil
+	}
+	return Signature{}, nil
 }
-
-func splitSigned(list string) []string { return strings.Split(strings.ToLower(list), ";") }
 
 // UnsignedAmz returns the x-amz-* headers of a request that its signature
 // does not cover, in lower case and in order. Some stores obey them all the
-// same, so whoever guards a store refuses such a request.
-func UnsignedAmz(r *http.Request) []string {
-	sig := ReadSignature(r)
+// same, so whoever guards a store refuses such a request. An underscore counts
+// as a dash, as it does for servers that hand headers on as variables.
+func UnsignedAmz(r *http.Request) ([]string, error) {
+	sig, err := ReadSignature(r)
+	if err != nil {
+		return nil, err
+	}
 	var loose []string
 	for name := range r.Header {
 		lower := strings.ToLower(name)
-		if strings.HasPrefix(lower, "x-amz-") && sig.Scheme != "v2" && !slices.Contains(sig.Signed, lower) {
+		amz := strings.HasPrefix(strings.ReplaceAll(lower, "_", "-"), "x-amz-")
+		if amz && sig.Scheme != "v2" && !slices.Contains(sig.Signed, lower) {
 			loose = append(loose, lower)
 		}
 	}
 	slices.Sort(loose)
-	return loose
+	return loose, nil
 }

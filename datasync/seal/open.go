@@ -31,7 +31,16 @@ func NewOpener(src io.Reader, key DataKey, c Context) *Opener {
 // final chunk. Errors are [ErrDamaged], [ErrWrongKey] or those of the source.
 func (o *Opener) Read(p []byte) (int, error) {
 	for len(o.ready) == 0 && o.err == nil {
-		o.fill()
+		if len(p) >= ChunkSize { // a whole chunk has room: it is opened in place
+			if plain := o.fill(p[:0:ChunkSize]); len(plain) > 0 {
+				return len(plain), nil
+			}
+			continue
+		}
+		if o.plain == nil {
+			o.plain = make([]byte, 0, ChunkSize)
+		}
+		o.ready = o.fill(o.plain)
 	}
 	if len(o.ready) == 0 {
 		return 0, o.err
@@ -41,32 +50,44 @@ func (o *Opener) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (o *Opener) fill() {
+// fill opens the next chunk into the room of dst, which holds nothing of it
+// after an error.
+func (o *Opener) fill(dst []byte) []byte {
 	if o.msg == nil {
-		var header [HeaderSize]byte
-		n, err := io.ReadFull(o.src, header[:])
-		if err != nil && !isEnd(err) {
-			o.err = fmt.Errorf("read header: %w", err)
-			return
+		if o.err = o.begin(); o.err != nil {
+			return nil
 		}
-		if o.msg, o.err = openMessage(o.key[:], o.ctx, header[:n]); o.err != nil {
-			return
-		}
-		o.sealed, o.plain = make([]byte, sealedChunk), make([]byte, 0, ChunkSize)
 	}
 	n, err := io.ReadFull(o.src, o.sealed)
 	if err != nil && !isEnd(err) {
 		o.err = fmt.Errorf("read chunk %d: %w", o.next, err)
-		return
+		return nil
 	}
-	if o.ready, o.err = o.msg.open(o.plain[:0], o.sealed[:n], o.next); o.err != nil {
-		o.ready = nil
-		return
+	plain, err := o.msg.open(dst, o.sealed[:n], o.next)
+	if err != nil {
+		clear(dst[:cap(dst)])
+		o.err = err
+		return nil
 	}
 	o.next++
 	if n < sealedChunk {
 		o.err = io.EOF
 	}
+	return plain
+}
+
+// begin reads and checks the header.
+func (o *Opener) begin() error {
+	var header [HeaderSize]byte
+	n, err := io.ReadFull(o.src, header[:])
+	if err != nil && !isEnd(err) {
+		return fmt.Errorf("read header: %w", err)
+	}
+	if o.msg, err = openMessage(o.key[:], o.ctx, header[:n]); err != nil {
+		return err
+	}
+	o.sealed = make([]byte, sealedChunk)
+	return nil
 }
 
 func isEnd(err error) bool {

@@ -34,6 +34,7 @@ func (g Grant) ref() datasync.Ref { return datasync.Ref{Bucket: g.Bucket, Prefix
 type GateConfig struct {
 	Store     *url.URL                                  // the source store; only scheme and host are used
 	Hosts     []string                                  // the store's names as jobs write them, without port
+	Domains   []string                                  // names under which the store itself reads bucket.NAME as a bucket; none: path style only
 	NodeBurst func(node string) (burst string, ok bool) // which burst a node belongs to now
 	Audit     func(Audit)                               // one call per refused request; nil means none
 	Transport http.RoundTripper                         // nil means one of its own
@@ -101,11 +102,18 @@ func (g *Gate) Allow(burst string, until time.Time, grants []Grant) {
 	g.changed = make(chan struct{})
 }
 
-// Revoke ends a burst's access at once; requests under way finish.
+// Revoke ends a burst's access at once, that of requests under way too.
 func (g *Gate) Revoke(burst string) {
+	g.Allow(burst, time.Time{}, nil) // kept: a revoked burst is refused at once
+}
+
+// look returns what a burst may do now, and a channel that is closed when
+// anything is declared.
+func (g *Gate) look(burst string) (may allowance, ok bool, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.grants[burst] = allowance{} // kept: a revoked burst is refused at once
+	may, ok = g.grants[burst]
+	return may, ok, g.changed
 }
 
 // declared returns what a burst may do. A burst of which nothing was declared
@@ -114,10 +122,7 @@ func (g *Gate) declared(ctx context.Context, burst string) (allowance, bool) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Patience)
 	defer cancel()
 	for {
-		g.mu.Lock()
-		may, ok := g.grants[burst]
-		changed := g.changed
-		g.mu.Unlock()
+		may, ok, changed := g.look(burst)
 		if ok || g.cfg.Patience == 0 {
 			return may, ok
 		}
@@ -126,6 +131,34 @@ func (g *Gate) declared(ctx context.Context, burst string) (allowance, bool) {
 		case <-ctx.Done():
 			return allowance{}, false
 		}
+	}
+}
+
+// lasting returns a context that ends with the burst's access: with its lease,
+// unless that is extended meanwhile, or when it is revoked.
+func (g *Gate) lasting(ctx context.Context, burst string) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer cancel()
+		for {
+			may, _, changed := g.look(burst)
+			left := may.until.Sub(g.cfg.Now())
+			if left <= 0 {
+				return
+			}
+			select {
+			case <-changed:
+			case <-time.After(left):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
 	}
 }
 
@@ -138,9 +171,11 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s3wire.Refuse(w, r, http.StatusForbidden, "AccessDenied", "Refused by the gate before the store: "+line.Reason+".")
 		return
 	}
-	resp, err := g.cfg.Transport.RoundTrip(s3wire.Forward(r.Context(), r, g.cfg.Store))
+	ctx, done := g.lasting(r.Context(), line.Burst)
+	defer done()
+	resp, err := g.cfg.Transport.RoundTrip(s3wire.Forward(ctx, r, g.cfg.Store))
 	if errors.Is(err, context.Canceled) {
-		panic(http.ErrAbortHandler) // the node is gone
+		panic(http.ErrAbortHandler) // the node is gone, or its time is over
 	}
 	if err != nil {
 		s3wire.Refuse(w, r, http.StatusServiceUnavailable, "ServiceUnavailable", "The gate cannot reach the store right now; try again.")
@@ -165,12 +200,16 @@ func (g *Gate) admit(r *http.Request, line *Audit) error {
 	if !ok || !g.cfg.Now().Before(may.until) {
 		return fmt.Errorf("burst %s has no lease at this time", burst)
 	}
-	target, err := s3wire.ReadTarget(r, g.cfg.Hosts)
+	target, err := s3wire.ReadTarget(r, g.cfg.Hosts, g.cfg.Domains)
 	if err != nil {
 		return err
 	}
 	line.Bucket, line.Key = target.Bucket, target.Key
-	if loose := s3wire.UnsignedAmz(r); len(loose) > 0 {
+	loose, err := s3wire.UnsignedAmz(r)
+	if err != nil {
+		return err
+	}
+	if len(loose) > 0 {
 		return fmt.Errorf("header %s is not signed by the client", loose[0])
 	}
 	return may.check(r, target)
@@ -178,9 +217,12 @@ func (g *Gate) admit(r *http.Request, line *Audit) error {
 
 // check decides about bucket, key, method and sub-resources.
 func (a allowance) check(r *http.Request, t s3wire.Target) error {
-	query := r.URL.Query()
-	for _, name := range s3wire.SubResources(query) {
-		if !slices.Contains(usefulQueries(), name) && !strings.HasPrefix(name, "response-") {
+	query, names, err := s3wire.SubResources(r)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !useful(name) {
 			return fmt.Errorf("sub-resource %q is not for burst nodes", name)
 		}
 	}
@@ -188,7 +230,7 @@ func (a allowance) check(r *http.Request, t s3wire.Target) error {
 	case t.Bucket == "":
 		return errors.New("listing of buckets is not for burst nodes")
 	case t.Key == "":
-		return a.checkBucket(r, t, query)
+		return a.checkBucket(r, t, query, names)
 	}
 	if err := a.allow(r.Method, t); err != nil {
 		return err
@@ -203,20 +245,26 @@ func (a allowance) check(r *http.Request, t s3wire.Target) error {
 	return nil
 }
 
-// usefulQueries are what plain S3 clients send about objects and listings;
-// acl, policy, lifecycle, tagging and the like are not among them.
-func usefulQueries() []string {
-	return []string{
-		"partNumber", "uploadId", "uploads", "versionId", "versions", "delete", "location", "attributes",
+// useful says whether a query parameter is one that plain S3 clients send
+// about objects and listings; acl, policy, lifecycle, tagging and the like are
+// not among them. Of the headers that a presigned URL may carry instead,
+// those about checksums and the object's own metadata are.
+func useful(name string) bool {
+	switch name {
+	case "partNumber", "uploadId", "uploads", "versionId", "versions", "delete", "location", "attributes",
 		"list-type", "prefix", "delimiter", "max-keys", "marker", "start-after", "continuation-token", "encoding-type",
-		"fetch-owner", "key-marker", "version-id-marker", "upload-id-marker", "max-uploads", "max-parts", "part-number-marker",
+		"fetch-owner", "key-marker", "version-id-marker", "upload-id-marker", "max-uploads", "max-parts", "part-number-marker":
+		return true
 	}
+	lower := strings.ToLower(name)
+	return strings.HasPrefix(name, "response-") || lower == "x-amz-sdk-checksum-algorithm" ||
+		strings.HasPrefix(lower, "x-amz-checksum-") || strings.HasPrefix(lower, "x-amz-meta-")
 }
 
 // checkBucket decides about requests to a bucket as such.
-func (a allowance) checkBucket(r *http.Request, t s3wire.Target, query url.Values) error {
+func (a allowance) checkBucket(r *http.Request, t s3wire.Target, query url.Values, names []string) error {
 	switch {
-	case r.Method == http.MethodHead, r.Method == http.MethodGet && query.Has("location"):
+	case r.Method == http.MethodHead, r.Method == http.MethodGet && slices.Equal(names, []string{"location"}):
 		if slices.ContainsFunc(a.grants, func(g Grant) bool { return g.Bucket == t.Bucket }) {
 			return nil
 		}

@@ -47,7 +47,7 @@ func newGate(t *testing.T) *gateRig {
 	}
 	g := &gateRig{now: time.Unix(1_800_000_000, 0)}
 	g.gate = stager.NewGate(stager.GateConfig{
-		Store: u, Hosts: []string{"s3.onprem.test"}, Now: func() time.Time { return g.now },
+		Store: u, Hosts: []string{"s3.onprem.test"}, Domains: []string{"s3.onprem.test"}, Now: func() time.Time { return g.now },
 		Audit: func(a stager.Audit) { g.audits = append(g.audits, a) },
 		NodeBurst: func(node string) (string, bool) {
 			burst, ok := map[string]string{"n1": "burst-1", "n2": "burst-2", "home1": ""}[node]

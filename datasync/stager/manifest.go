@@ -23,11 +23,15 @@ type oldManifest struct {
 	manifest datasync.Manifest
 }
 
+// maxManifest bounds what is read back from a staging store, in bytes.
+const maxManifest = 256 << 20
+
 // readManifest reads back what an earlier run has published. One that is not
 // ours to believe counts as none.
 func (s *Stager) readManifest(ctx context.Context, m *mover) (oldManifest, error) {
 	name := datasync.ManifestName(m.key, m.burst)
-	if _, ok := m.there[name]; !ok {
+	there, ok := m.there[name]
+	if !ok || there.Size > maxManifest {
 		return oldManifest{}, nil
 	}
 	body, err := m.staging.Get(ctx, m.bucket, name)
@@ -38,7 +42,7 @@ func (s *Stager) readManifest(ctx context.Context, m *mover) (oldManifest, error
 		return oldManifest{}, err
 	}
 	defer body.Close()
-	sealed, err := io.ReadAll(body)
+	sealed, err := io.ReadAll(io.LimitReader(body, there.Size+1)) // a longer one does not open
 	if err != nil {
 		return oldManifest{}, fmt.Errorf("read back the manifest of burst %s: %w", m.burst, err)
 	}

@@ -3,7 +3,9 @@ package objectstore_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -228,6 +230,66 @@ func TestEmptyObjectsLeaveTheConnectionInOrder(t *testing.T) {
 			if err != nil {
 				t.Fatalf("round %d, put %q: %v", i, body, err)
 			}
+		}
+	}
+}
+
+// A refused upload leaves nothing on its connection either, however it is
+// framed: the next request on it gets its own answer.
+//
+// cases: A5 seaweedfs#6703 (the framing is no part of what comes behind it)
+func TestRefusedUploadsLeaveTheConnectionInOrder(t *testing.T) {
+	s, _ := start(t, nil)
+	one := &http.Transport{MaxConnsPerHost: 1}
+	t.Cleanup(one.CloseIdleConnections)
+	do := func(method, secret string, header http.Header, body io.Reader) (int, error) {
+		req, err := http.NewRequestWithContext(t.Context(), method, s.URL()+"/data/k", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(req.Header, header)
+		resp, err := one.RoundTrip(signer.SignV4(*req, "root", secret, "", "us-east-1"))
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, err
+	}
+	if err := client(t, s, "root", "rootsecret").MakeBucket(t.Context(), "data", minio.MakeBucketOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	unsigned := http.Header{"X-Amz-Content-Sha256": {"UNSIGNED-PAYLOAD"}}
+	frame := func(size int) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", size, strings.Repeat("x", size)) }
+	for _, size := range []int{0, 1, 1000, 60_000} {
+		framed := http.Header{
+			"X-Amz-Content-Sha256": {"STREAMING-UNSIGNED-PAYLOAD-TRAILER"}, "Content-Encoding": {"aws-chunked"},
+			"X-Amz-Decoded-Content-Length": {fmt.Sprint(size)}, "X-Amz-Trailer": {"x-amz-checksum-crc32"},
+		}
+		for name, put := range map[string]func(secret string) (int, error){
+			"with a length": func(secret string) (int, error) {
+				return do("PUT", secret, unsigned, strings.NewReader(strings.Repeat("x", size)))
+			},
+			"in chunks": func(secret string) (int, error) {
+				return do("PUT", secret, unsigned, struct{ io.Reader }{strings.NewReader(strings.Repeat("x", size))})
+			},
+			"framed": func(secret string) (int, error) { return do("PUT", secret, framed, strings.NewReader(frame(size))) },
+			"framed in chunks": func(secret string) (int, error) {
+				return do("PUT", secret, framed, struct{ io.Reader }{strings.NewReader(frame(size))})
+			},
+		} {
+			t.Run(fmt.Sprint(size, " bytes ", name), func(t *testing.T) {
+				for round := range 5 {
+					for _, secret := range []string{"wrong", "rootsecret"} { // the second may be refused for its framing
+						if status, err := put(secret); err != nil || secret == "wrong" && status != 403 {
+							t.Fatalf("round %d: the upload with secret %s: status %d, %v", round, secret, status, err)
+						}
+						if status, err := do("GET", "rootsecret", unsigned, nil); err != nil || status != 200 && status != 404 {
+							t.Fatalf("round %d: the request behind the upload with secret %s: status %d, %v", round, secret, status, err)
+						}
+					}
+				}
+			})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -162,7 +163,7 @@ func (l *accessLog) handle(ctx fiber.Ctx) error {
 	path := strings.Clone(string(ctx.Request().RequestURI()))
 	e := &openEntry{log: l, Entry: Entry{At: time.Now().UTC(), Method: strings.Clone(ctx.Method()), Path: path}}
 	ctx.RequestCtx().SetUserValue(logKey{}, e)
-	readEmptyUpload(ctx)
+	readChunked(ctx)
 	err := ctx.Next()
 	e.Bucket, e.Key, _ = strings.Cut(strings.TrimPrefix(strings.Clone(ctx.Path()), "/"), "/")
 	if acct, ok := utils.ContextKeyAccount.Get(ctx).(auth.Account); ok {
@@ -180,14 +181,16 @@ func (l *accessLog) handle(ctx fiber.Ctx) error {
 	return err
 }
 
-// readEmptyUpload takes the frame of an empty object off the connection.
-// minio-go frames one as aws-chunked with Transfer-Encoding: chunked;
-// versitygw v1.8.0 reads nothing of it and drains only bodies that have a
-// Content-Length, so that the rest would be parsed as the next request.
-func readEmptyUpload(ctx fiber.Ctx) {
+// readChunked takes a body with Transfer-Encoding: chunked off the connection
+// before anybody decides about it. versitygw v1.8.0 drains only bodies that
+// have a Content-Length: of a chunked one it leaves what it does not need, all
+// of it when it refuses the request, the end of it when the object is whole,
+// and that would be parsed as the next request. cases: A5 seaweedfs#6703
+func readChunked(ctx fiber.Ctx) {
 	const chunked = -1
-	if ctx.Request().Header.ContentLength() == chunked && ctx.Get("X-Amz-Decoded-Content-Length") == "0" {
-		ctx.Request().Body() // buffers the stream to its end
+	if ctx.Request().IsBodyStream() && ctx.Request().Header.ContentLength() == chunked {
+		body := bytes.Clone(ctx.Request().Body())
+		ctx.Request().SetBodyStream(bytes.NewReader(body), chunked)
 	}
 }
 

@@ -30,10 +30,10 @@ import (
 // SyncPath is the only path that a [Hub] serves.
 const SyncPath = "/v1/sync"
 
-// What one report may carry at most. An agent with more sends the rest later.
+// What one report may carry at most.
 const (
 	MaxUsage   = 500      // usage records in one report; the rest comes after the acknowledgement
-	MaxUploads = 20_000   // results of one agent process
+	MaxUploads = 20_000   // results; of more the newest are reported
 	MaxBody    = 16 << 20 // bytes of one request
 )
 
@@ -59,7 +59,8 @@ type Report struct {
 	// Usage holds the oldest records that were not yet acknowledged, by
 	// rising Seq, at most MaxUsage. Tenant is empty: the controller decides.
 	Usage []quota.Usage `json:"usage,omitempty"`
-	// Uploads holds all results that jobs wrote through this agent process.
+	// Uploads holds the results that jobs wrote on this node, those of agent
+	// processes before this one too once it has the key.
 	// The client leaves the list out when the hub says that it has the list
 	// with this digest.
 	Uploads       []Upload `json:"uploads,omitempty"`
