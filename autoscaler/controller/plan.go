@@ -13,6 +13,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,7 +82,12 @@ func (p *process) addLife(context.Context) error {
 		For(&v1alpha1.Burst{}).
 		Watches(&infrav1.SpillwayMachine{}, handler.EnqueueRequestsFromMapFunc(burstOfMachine)).
 		WatchesRawSource(source.Channel(reports, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 8,
+			// A deadline must not be found out a quarter of an hour late, as
+			// the usual limit of 1000 s would have it.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 15*time.Second),
+		}).
 		Complete(life)
 }
 

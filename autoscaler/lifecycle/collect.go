@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -16,15 +17,18 @@ import (
 // written is at home with the same digest. No machine goes before that, or
 // before the deadline, and then the loss is said aloud.
 func (r *Reconciler) collect() []act {
-	admitted := func(b record) bool { return b.has(v1alpha1.PodsAdmitted) }
-	return []act{{fact: v1alpha1.ResultsHome, do: r.resultsHome, owed: true, due: admitted}}
+	return []act{{fact: v1alpha1.ResultsHome, do: r.resultsHome, owed: true, due: record.letIn}}
 }
 
 func (r *Reconciler) resultsHome(ctx context.Context, b record) (outcome, error) {
 	deadline := b.endedAt().Add(r.Settings.CollectDeadline)
 	late := b.now.After(deadline)
-	if err := r.logsHome(ctx, b); err != nil && !late {
-		r.Log.Warn("logs are not home yet", "burst", b.Name, "error", err)
+	if _, err := r.look(ctx, b); err != nil { // who was here, also when nobody watched
+		return outcome{}, err
+	}
+	unread, logsErr := r.logsHome(ctx, b)
+	if logsErr != nil && !late {
+		r.Log.Warn("logs are not home yet", "burst", b.Name, "error", logsErr)
 		return outcome{wait: r.Settings.Poll}, nil
 	}
 	uploads, silent := r.uploads(b)
@@ -39,8 +43,16 @@ func (r *Reconciler) resultsHome(ctx context.Context, b record) (outcome, error)
 		missing = append(missing, err.Error())
 	case len(missing) > 0 && !late:
 		return outcome{wait: r.Settings.Poll}, nil
-	case len(missing) == 0:
-		return outcome{message: fmt.Sprintf("%d results, %d bytes, digests equal at home", returned.Objects, returned.Bytes)}, nil
+	}
+	if logsErr != nil {
+		missing = append(missing, logsErr.Error())
+	}
+	if len(missing) == 0 {
+		message := fmt.Sprintf("%d results, %d bytes, digests equal at home", returned.Objects, returned.Bytes)
+		if len(unread) > 0 {
+			message += "; deleted with their logs: pods " + strings.Join(unread, ", ")
+		}
+		return outcome{message: message}, nil
 	}
 	return outcome{
 		status: metav1.ConditionFalse, reason: "ResultsLost",
@@ -76,22 +88,27 @@ func (r *Reconciler) uploads(b record) (all []link.Upload, silent []string) {
 	return all, silent
 }
 
-// logsHome keeps the logs of every pod that ran on the burst's nodes.
-func (r *Reconciler) logsHome(ctx context.Context, b record) error {
+// logsHome keeps the logs of every pod that ran on the burst's nodes. A pod
+// that was deleted took its logs along: it is named, and nobody waits for it.
+func (r *Reconciler) logsHome(ctx context.Context, b record) (deleted []string, err error) {
 	for i := range b.Status.Placed {
 		p := &b.Status.Placed[i]
 		if p.Logs != "" {
 			continue
 		}
 		logs, err := r.Workload.Logs(ctx, b.Namespace, p.Name)
+		if apierrors.IsNotFound(err) {
+			deleted = append(deleted, p.Name)
+			continue
+		}
 		if err != nil {
-			return fmt.Errorf("logs of pod %s: %w", p.Name, err)
+			return nil, fmt.Errorf("logs of pod %s: %w", p.Name, err)
 		}
 		name := fmt.Sprintf("logs/%s/%s.log", b.Namespace, p.Name)
 		if err := r.Records.Keep(b.uid(), name, logs); err != nil {
-			return err
+			return nil, err
 		}
 		p.Logs = name
 	}
-	return nil
+	return deleted, nil
 }

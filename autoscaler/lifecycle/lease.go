@@ -16,31 +16,29 @@ import (
 
 // attend does what the burst's nodes need at every visit, whatever step the
 // burst is in: their usage is booked, the lease renewed, and each is told all
-// its orders again, so that a restart of the controller forgets nothing.
+// its orders again, so that a restart of the controller forgets nothing. What
+// fails for one node or one order does not keep the others from theirs.
 func (r *Reconciler) attend(ctx context.Context, b record) error {
 	if !b.has(v1alpha1.MachineRequested) || b.has(v1alpha1.MachineGone) {
 		return nil
 	}
-	if err := r.renew(ctx, b); err != nil {
-		return err
-	}
+	problems := []error{r.renew(ctx, b)}
 	for _, node := range b.nodes() {
 		report, _, ok := r.Nodes.Report(node)
 		if !ok {
 			continue
 		}
 		ack, err := r.bookUsage(ctx, b, report)
-		if err != nil {
-			return err
-		}
+		problems = append(problems, err)
 		orders, err := r.orders(ctx, b, node, report)
-		if err != nil {
-			return err
+		problems = append(problems, err)
+		if len(orders.Lease.Payload) == 0 {
+			continue // nothing could be signed
 		}
 		orders.UsageAck, orders.UsageJournal = ack, report.Journal
 		r.Nodes.Tell(node, orders)
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // bookUsage books what a node measured and returns the last booked number. Who
