@@ -51,7 +51,7 @@ func hostOf(address string) string {
 // pods reaches the users' work.
 func (p *process) pods() *lifecycle.Pods {
 	return &lifecycle.Pods{
-		Client: p.mgr.GetClient(), Approver: p.approver, Kubelets: p.kube, Events: p.mgr.GetEventRecorder("spillway"),
+		Client: p.mgr.GetClient(), Owners: p.mgr.GetAPIReader(), Approver: p.approver, Kubelets: p.kube, Events: p.mgr.GetEventRecorder("spillway"),
 	}
 }
 
