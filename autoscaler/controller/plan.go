@@ -62,7 +62,7 @@ func (p *process) addLife(context.Context) error {
 	if err != nil {
 		return err
 	}
-	machines := &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()}
+	machines := &capi.Machines{Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Cluster: p.cluster()}
 	life := &lifecycle.Reconciler{
 		Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Ledger: p.treasury, Data: data, Nodes: p.hub, Records: p.records, Workload: p.pods(),
 		Machines: machines,
@@ -214,7 +214,7 @@ func (p *process) sweepAll(ctx context.Context, known func(context.Context) (inf
 	if err := p.mgr.GetClient().List(ctx, clouds); err != nil {
 		return fmt.Errorf("list providers: %w", err)
 	}
-	machines := &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()}
+	machines := &capi.Machines{Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Cluster: p.cluster()}
 	strays, err := machines.DropStrays(ctx)
 	for _, node := range strays {
 		p.Log.Warn("sweeper deletes a Node that belongs to no machine", "node", node)

@@ -259,9 +259,9 @@ func (y *yard) Stamp(_ context.Context, _ types.UID, until time.Time) error {
 	return nil
 }
 
-func (y *yard) Delete(context.Context, types.UID) error {
+func (y *yard) Delete(context.Context, types.UID) ([]capi.View, error) {
 	y.deleting = true
-	return nil
+	return slices.Clone(y.views), nil
 }
 
 func (y *yard) Release(context.Context, types.UID, ...string) error {

@@ -22,14 +22,11 @@ func (r *Reconciler) destroy() []act {
 }
 
 func (r *Reconciler) machinesGone(ctx context.Context, b record) (outcome, error) {
-	if err := r.Machines.Delete(ctx, b.UID); err != nil {
+	views, err := r.Machines.Delete(ctx, b.UID)
+	if err != nil {
 		return outcome{}, err
 	}
 	if err := r.Machines.Release(ctx, b.UID, capi.PreDrainHook, capi.PreTerminateHook); err != nil {
-		return outcome{}, err
-	}
-	views, err := r.Machines.Read(ctx, b.UID)
-	if err != nil {
 		return outcome{}, err
 	}
 	last := time.Time{}
