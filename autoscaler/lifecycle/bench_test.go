@@ -23,6 +23,7 @@ import (
 	"spillway.dev/spillway/autoscaler/capi"
 	"spillway.dev/spillway/nodeagent/link"
 	"spillway.dev/spillway/nodeagent/wipe"
+	"spillway.dev/spillway/providers"
 	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/money"
 )
@@ -510,6 +511,13 @@ func (b *bench) reboot() {
 	for name, r := range b.agents.reports {
 		r.BootID, r.KeyHeld = "boot-2", false
 		b.agents.reports[name] = r
+	}
+}
+
+// off lets every machine power off by itself.
+func (y *yard) off() {
+	for i := range y.views {
+		y.views[i].State = string(providers.StateStopped)
 	}
 }
 

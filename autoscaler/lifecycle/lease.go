@@ -110,7 +110,8 @@ func (b record) bootOf(node string) string {
 
 // renew moves the lease on, in the order ledger, stamp, lease: the money
 // reaches to the deadline already, so the stamp at the cloud goes first and a
-// lease is signed only up to what the cloud holds.
+// lease is signed only up to what the cloud holds. Nodes that are not heard get
+// none: a lease for nobody would keep a dead machine on the meter.
 func (r *Reconciler) renew(ctx context.Context, b record) error {
 	if !b.has(v1alpha1.NodeJoined) || b.has(v1alpha1.Wiped) || b.has(v1alpha1.WipeUnproven) {
 		return nil
@@ -119,6 +120,9 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 	hard := earlier(b.now.Add(r.Settings.LeaseTime), b.Spec.Deadline.Time)
 	first := l.Soft.Equal(&l.Hard)
 	if !first && hard.Sub(l.Hard.Time) < r.Settings.LeaseEvery {
+		return nil
+	}
+	if !r.heard(b) {
 		return nil
 	}
 	stamp := hard.Add(r.Settings.DeadMan)
@@ -136,6 +140,16 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 			Serial: l.Serial + 1, Issued: metav1.NewTime(b.now), Hard: metav1.NewTime(hard), Soft: metav1.NewTime(hard.Add(-r.Settings.LeaseStop)),
 		}
 	})
+}
+
+// heard reports whether every node of the burst was in contact lately.
+func (r *Reconciler) heard(b record) bool {
+	for _, node := range b.nodes() {
+		if _, seen, ok := r.Nodes.Report(node); !ok || b.now.Sub(seen) > r.Settings.LeaseEvery {
+			return false
+		}
+	}
+	return true
 }
 
 func earlier(a, b time.Time) time.Time {

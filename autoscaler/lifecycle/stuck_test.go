@@ -18,7 +18,8 @@ import (
 // TestNoNeighbourHoldsAMachine: whatever stays down, in whatever step, the
 // burst ends, its machine goes back and its money is settled.
 //
-// cases: H-32 benbjohnson/litestream#1083, #1515 (staging stands still, the
+// cases: B-7 kubernetes-sigs/cluster-api#1870, #2998 (the kubelet is dead and its
+// pods never end), H-32 benbjohnson/litestream#1083, #1515 (staging stands still, the
 // node is not left idling on it), H-21 kubernetes-sigs/kueue#14811
 func TestNoNeighbourHoldsAMachine(t *testing.T) {
 	tests := map[string]struct {
@@ -44,6 +45,12 @@ func TestNoNeighbourHoldsAMachine(t *testing.T) {
 		},
 		"the source store goes down while the work runs": {
 			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.release = errDown() }, "Succeeded", 0,
+		},
+		"the node falls silent while the work runs": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true }, ReasonMachineLost, 90 * time.Minute,
+		},
+		"the machine powers off while the work runs": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true; b.yard.off() }, ReasonMachineLost, time.Hour,
 		},
 		"results can't be verified": {
 			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.hand = errDown() }, "ResultsLost", time.Hour,

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/providers"
 )
 
 // watch waits until the work is finished, failed, or out of time. A running
@@ -97,7 +98,7 @@ func (b record) place(pod *corev1.Pod) {
 	b.Status.Placed = append(b.Status.Placed, seen)
 }
 
-// lostMachine says which machine the cloud does not have any more (cases: B-17
+// lostMachine says which machine the cloud does not have or run any more (cases: B-17
 // kubernetes-sigs/cluster-api-provider-openstack#1741).
 func (r *Reconciler) lostMachine(ctx context.Context, b record) (string, error) {
 	views, err := r.Machines.Read(ctx, b.UID)
@@ -105,9 +106,12 @@ func (r *Reconciler) lostMachine(ctx context.Context, b record) (string, error) 
 		return "", err
 	}
 	for _, v := range views {
-		if !v.Gone.IsZero() || v.Refusal != "" {
+		switch {
+		case !v.Gone.IsZero() || v.Refusal != "":
 			b.keepTimes(v)
 			return fmt.Sprintf("machine %s is gone at %s: %s %s", v.Name, b.Spec.Offer.Provider, v.Refusal, v.Message), nil
+		case v.State == string(providers.StateStopped):
+			return fmt.Sprintf("machine %s has powered off at %s, and nothing starts it again", v.Name, b.Spec.Offer.Provider), nil
 		}
 	}
 	return "", nil
