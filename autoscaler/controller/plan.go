@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -219,21 +220,26 @@ func (p *process) sweepAll(ctx context.Context, known func(context.Context) (inf
 	for _, node := range strays {
 		p.Log.Warn("sweeper deletes a Node that belongs to no machine", "node", node)
 	}
-	problems := []error{err}
-	for _, cloud := range clouds.Items {
-		driver, err := p.drivers.of(ctx, cloud.Name)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		report, err := infra.Sweep(ctx, driver, known, p.Sweep, time.Now)
-		problems = append(problems, err)
-		for _, d := range report.Asked {
-			p.Log.Warn("sweeper deletes a machine", "provider", cloud.Name, "id", d.Machine.ID, "burst", d.Machine.Burst, "reason", d.Reason)
-		}
-		if report.Alert != "" {
-			p.Log.Error("sweeper stopped: "+report.Alert, "provider", cloud.Name)
-		}
+	problems := make([]error, len(clouds.Items))
+	var sweeps sync.WaitGroup
+	for i, cloud := range clouds.Items { // a slow cloud does not hold up the others
+		sweeps.Go(func() { problems[i] = p.sweep(ctx, cloud.Name, known) })
 	}
-	return errors.Join(problems...)
+	sweeps.Wait()
+	return errors.Join(append(problems, err)...)
+}
+
+func (p *process) sweep(ctx context.Context, cloud string, known func(context.Context) (infra.Records, error)) error {
+	driver, err := p.drivers.of(ctx, cloud)
+	if err != nil {
+		return err
+	}
+	report, err := infra.Sweep(ctx, driver, known, p.Sweep, time.Now)
+	for _, d := range report.Asked {
+		p.Log.Warn("sweeper deletes a machine", "provider", cloud, "id", d.Machine.ID, "burst", d.Machine.Burst, "reason", d.Reason)
+	}
+	if report.Alert != "" {
+		p.Log.Error("sweeper stopped: "+report.Alert, "provider", cloud)
+	}
+	return err
 }

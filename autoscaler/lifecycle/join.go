@@ -95,7 +95,7 @@ func (r *Reconciler) notReady(ctx context.Context, b record, v capi.View) (strin
 		return "the Node lacks the burst's taint", nil
 	}
 	report, seen, ok := r.Nodes.Report(v.Name)
-	if !ok || b.now.Sub(seen) > r.Settings.LeaseEvery {
+	if !ok || r.silent(b, seen) {
 		return "no report from its agent yet", nil
 	}
 	for _, e := range report.Readiness.Evidence {

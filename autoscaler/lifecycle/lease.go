@@ -145,11 +145,17 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 // heard reports whether every node of the burst was in contact lately.
 func (r *Reconciler) heard(b record) bool {
 	for _, node := range b.nodes() {
-		if _, seen, ok := r.Nodes.Report(node); !ok || b.now.Sub(seen) > r.Settings.LeaseEvery {
+		if _, seen, ok := r.Nodes.Report(node); !ok || r.silent(b, seen) {
 			return false
 		}
 	}
 	return true
+}
+
+// silent reports whether a node that was last heard then is out of contact: a
+// quiet one speaks once in [link.HoldFor].
+func (r *Reconciler) silent(b record, seen time.Time) bool {
+	return b.now.Sub(seen) > max(r.Settings.LeaseEvery, 2*link.HoldFor)
 }
 
 func earlier(a, b time.Time) time.Time {
