@@ -199,10 +199,14 @@ func newNode(name string) *corev1.Node {
 
 func burstNode(name string) *corev1.Node {
 	node := newNode(name)
-	node.Spec.ProviderID = "spillway://fake/eu-1/" + name
+	burst := burstUID
+	if name == stranger {
+		burst = "bbbbbbbb-0000"
+	}
+	node.Spec.ProviderID = "spillway://fake/eu-1/" + burst + "-0"
 	node.Spec.Taints = []corev1.Taint{
-		{Key: taintKey, Value: burstUID, Effect: corev1.TaintEffectNoSchedule},
-		{Key: taintKey, Value: burstUID, Effect: corev1.TaintEffectNoExecute},
+		{Key: taintKey, Value: burst, Effect: corev1.TaintEffectNoSchedule},
+		{Key: taintKey, Value: burst, Effect: corev1.TaintEffectNoExecute},
 	}
 	return node
 }

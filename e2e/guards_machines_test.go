@@ -61,6 +61,12 @@ func (g *guarded) nodeTries() map[string]attempt {
 	nameless.Spec.ProviderID = ""
 	twoBursts := burstNode(stranger)
 	twoBursts.Spec.Taints[1].Value = "other"
+	foreign := burstNode(stranger)
+	for i := range foreign.Spec.Taints {
+		foreign.Spec.Taints[i].Value = burstUID
+	}
+	usurper := burstNode(stranger)
+	usurper.Spec.ProviderID = burstNode(rented).Spec.ProviderID
 	register := func(by actor, node *corev1.Node) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := by.kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
@@ -81,6 +87,8 @@ func (g *guarded) nodeTries() map[string]attempt {
 		"registers with half its taint":           {register(g.unborn, half), "must register with the taint"},
 		"registers with the taints of two bursts": {register(g.unborn, twoBursts), "must register with the taint"},
 		"registers without its provider id":       {register(g.unborn, nameless), "must register with the provider id"},
+		"registers with another burst's taint":    {register(g.unborn, foreign), "must be of one burst"},
+		"registers as another burst's machine":    {register(g.unborn, usurper), "must be of one burst"},
 		"registers under another name":            {register(by, burstNode(stranger)), "not allowed"},
 		"takes its own taint off":                 {by.rest("PATCH", "/api/v1/nodes/"+rented, `{"spec":{"taints":null}}`), "is not allowed to modify taints"},
 		"says that another node's pod has ended":  {by.rest("PATCH", atHome+"/status", `{"status":{"phase":"Succeeded"}}`), "can only update pod status for pods with spec.nodeName set to itself"},

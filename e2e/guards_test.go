@@ -180,12 +180,19 @@ func (g *guarded) tenantTries() map[string]attempt {
 	exists := corev1.TolerationOpExists
 	binding := `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"plain"},"target":{"kind":"Node","name":"` + rented + `"}}`
 	return map[string]attempt{
-		"creates a pod with our toleration":             {by.create(newPod("x", tolerates(corev1.Toleration{Key: taintKey, Value: burstUID}))), onlyApprover},
-		"creates a pod that tolerates any burst":        {by.create(newPod("x", tolerates(corev1.Toleration{Key: taintKey, Operator: exists}))), onlyApprover},
-		"adds our toleration to its pod":                {by.patch(team, "plain", addOurs), onlyApprover},
-		"creates a pod that tolerates everything":       {by.create(newPod("x", tolerates(corev1.Toleration{Operator: exists}))), noKey},
-		"adds a wildcard toleration to its pod":         {by.patch(team, "plain", addWild), noKey},
-		"tolerates everything in two halves":            {by.create(newPod("x", tolerates(corev1.Toleration{Operator: exists, Effect: "NoSchedule"}, corev1.Toleration{Operator: exists, Effect: "NoExecute"}))), noKey},
+		"creates a pod with our toleration":       {by.create(newPod("x", tolerates(corev1.Toleration{Key: taintKey, Value: burstUID}))), onlyApprover},
+		"creates a pod that tolerates any burst":  {by.create(newPod("x", tolerates(corev1.Toleration{Key: taintKey, Operator: exists}))), onlyApprover},
+		"adds our toleration to its pod":          {by.patch(team, "plain", addOurs), onlyApprover},
+		"creates a pod that tolerates everything": {by.create(newPod("x", tolerates(corev1.Toleration{Operator: exists}))), noKey},
+		"adds a wildcard toleration to its pod":   {by.patch(team, "plain", addWild), noKey},
+		"tolerates everything in two halves":      {by.create(newPod("x", tolerates(corev1.Toleration{Operator: exists, Effect: "NoSchedule"}, corev1.Toleration{Operator: exists, Effect: "NoExecute"}))), noKey},
+		"adds the second half of everything later": {func(ctx context.Context) error {
+			half := newPod("half", tolerates(corev1.Toleration{Operator: exists, Effect: "NoSchedule"}))
+			if err := by.create(half)(ctx); err != nil {
+				return fmt.Errorf("half of it must be allowed: %w", err)
+			}
+			return by.patch(team, "half", `[{"op":"add","path":"/spec/tolerations/-","value":{"operator":"Exists","effect":"NoExecute"}}]`)(ctx)
+		}, noKey},
 		"pins a wildcard pod to the burst node":         {by.create(newPod("x", tolerates(corev1.Toleration{Operator: exists}), pinned(rented))), noKey},
 		"presets the burst node in nodeName":            {by.create(newPod("x", func(p *corev1.Pod) { p.Spec.NodeName = rented })), "names the burst node " + rented},
 		"binds a pod to the burst node":                 {by.bind(team, "plain", rented), "may not bind pod"},

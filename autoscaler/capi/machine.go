@@ -77,6 +77,17 @@ type Order struct {
 type Machines struct {
 	Client  client.Client
 	Cluster Cluster
+	// Reader reads past the cache, where an empty list would be taken for the
+	// end of a machine; nil means Client.
+	Reader client.Reader
+}
+
+// live reads past the cache.
+func (m *Machines) live() client.Reader {
+	if m.Reader != nil {
+		return m.Reader
+	}
+	return m.Client
 }
 
 // Ensure makes the objects of one machine: SpillwayMachine, user-data Secret,
@@ -190,7 +201,7 @@ func (m *Machines) machine(o Order, meta metav1.ObjectMeta) *clusterv1.Machine {
 // an earlier one changes nothing. The infrastructure controller carries it to
 // the cloud; [View.Stamped] says when it has arrived.
 func (m *Machines) Stamp(ctx context.Context, burst types.UID, until time.Time) error {
-	list, err := m.infraMachines(ctx, burst)
+	list, err := m.infraMachines(ctx, m.Client, burst)
 	if err != nil {
 		return err
 	}
@@ -208,38 +219,43 @@ func (m *Machines) Stamp(ctx context.Context, burst types.UID, until time.Time) 
 }
 
 // Delete deletes every machine of a burst and leaves the hooks in place:
-// nothing ends before [Machines.Release].
-func (m *Machines) Delete(ctx context.Context, burst types.UID) error {
-	machines, err := m.machines(ctx, burst)
+// nothing ends before [Machines.Release]. It returns the machines that are
+// recorded, read past the cache: none means that there is none, also right
+// after [Machines.Ensure].
+func (m *Machines) Delete(ctx context.Context, burst types.UID) ([]View, error) {
+	machines, err := m.machines(ctx, m.live(), burst)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	seen := map[string]bool{}
 	for _, machine := range machines {
 		seen[machine.Name] = true
+		if !machine.DeletionTimestamp.IsZero() {
+			continue
+		}
 		if err := client.IgnoreNotFound(m.Client.Delete(ctx, &machine)); err != nil {
-			return fmt.Errorf("delete Machine %s: %w", machine.Name, err)
+			return nil, fmt.Errorf("delete Machine %s: %w", machine.Name, err)
 		}
 	}
-	list, err := m.infraMachines(ctx, burst)
+	list, err := m.infraMachines(ctx, m.live(), burst)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, sm := range list { // the Machine was never made: a crash came first
-		if seen[sm.Name] {
+		if seen[sm.Name] || !sm.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if err := client.IgnoreNotFound(m.Client.Delete(ctx, &sm)); err != nil {
-			return fmt.Errorf("delete SpillwayMachine %s: %w", sm.Name, err)
+			return nil, fmt.Errorf("delete SpillwayMachine %s: %w", sm.Name, err)
 		}
 	}
-	return nil
+	return views(list, machines), nil
 }
 
 // Release removes the given hooks from all of a burst's machines: from then on
 // Cluster API may drain ([PreDrainHook]) or destroy ([PreTerminateHook]).
 func (m *Machines) Release(ctx context.Context, burst types.UID, hooks ...string) error {
-	machines, err := m.machines(ctx, burst)
+	machines, err := m.machines(ctx, m.live(), burst)
 	if err != nil {
 		return err
 	}
@@ -274,7 +290,7 @@ func (m *Machines) DropUserData(ctx context.Context, burst types.UID) error {
 // Forget lets go of the records of a burst's machines that are gone, and of
 // their user-data. A machine that is not gone keeps both, and that is no error.
 func (m *Machines) Forget(ctx context.Context, burst types.UID) error {
-	list, err := m.infraMachines(ctx, burst)
+	list, err := m.infraMachines(ctx, m.live(), burst)
 	if err != nil {
 		return err
 	}
@@ -298,14 +314,15 @@ func (m *Machines) Forget(ctx context.Context, burst types.UID) error {
 // belong to no machine that is recorded, and returns their names: a machine
 // that booted after its deletion was asked must not stay as a Node for ever
 // (cases: B-4 kubernetes-sigs/cluster-api#7237). Nodes are read before the
-// records, so that a machine that is just being made is not taken for one.
+// records, and the records past the cache, so that a machine that is just being
+// made is not taken for one (cases: H-14 kubernetes/autoscaler#7419).
 func (m *Machines) DropStrays(ctx context.Context) ([]string, error) {
 	var nodes corev1.NodeList
 	if err := m.Client.List(ctx, &nodes); err != nil {
 		return nil, fmt.Errorf("look for stray nodes: %w", err)
 	}
 	var records infrav1.SpillwayMachineList
-	if err := m.Client.List(ctx, &records, client.InNamespace(m.Cluster.Namespace)); err != nil {
+	if err := m.live().List(ctx, &records, client.InNamespace(m.Cluster.Namespace)); err != nil {
 		return nil, fmt.Errorf("look for stray nodes: %w", err)
 	}
 	known := map[string]bool{}
@@ -352,17 +369,17 @@ func (m *Machines) of(burst types.UID) []client.ListOption {
 	}
 }
 
-func (m *Machines) machines(ctx context.Context, burst types.UID) ([]clusterv1.Machine, error) {
+func (m *Machines) machines(ctx context.Context, from client.Reader, burst types.UID) ([]clusterv1.Machine, error) {
 	var list clusterv1.MachineList
-	if err := m.Client.List(ctx, &list, m.of(burst)...); err != nil {
+	if err := from.List(ctx, &list, m.of(burst)...); err != nil {
 		return nil, fmt.Errorf("list Machines of burst %s: %w", burst, err)
 	}
 	return list.Items, nil
 }
 
-func (m *Machines) infraMachines(ctx context.Context, burst types.UID) ([]infrav1.SpillwayMachine, error) {
+func (m *Machines) infraMachines(ctx context.Context, from client.Reader, burst types.UID) ([]infrav1.SpillwayMachine, error) {
 	var list infrav1.SpillwayMachineList
-	if err := m.Client.List(ctx, &list, m.of(burst)...); err != nil {
+	if err := from.List(ctx, &list, m.of(burst)...); err != nil {
 		return nil, fmt.Errorf("list SpillwayMachines of burst %s: %w", burst, err)
 	}
 	return list.Items, nil

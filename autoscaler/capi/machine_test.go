@@ -1,6 +1,7 @@
 package capi_test
 
 import (
+	"context"
 	"os/exec"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -257,7 +259,7 @@ func TestEndInOrder(t *testing.T) {
 	if err := m.Client.Status().Update(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Delete(t.Context(), burstUID); err != nil {
+	if _, err := m.Delete(t.Context(), burstUID); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Forget(t.Context(), burstUID); err != nil {
@@ -282,7 +284,7 @@ func TestDeleteEndsAHalfMadeMachine(t *testing.T) {
 	if err := m.Client.Delete(t.Context(), get(t, m.Client, node, &clusterv1.Machine{})); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Delete(t.Context(), burstUID); err != nil {
+	if _, err := m.Delete(t.Context(), burstUID); err != nil {
 		t.Fatal(err)
 	}
 	if sm := get(t, m.Client, node, &infrav1.SpillwayMachine{}); sm.DeletionTimestamp.IsZero() {
@@ -379,5 +381,57 @@ func TestCRDs(t *testing.T) {
 	}
 	if _, err := capi.CRDs(t.TempDir()); err == nil || !strings.Contains(err.Error(), "8 are needed") {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// blind is a cache that has not heard of anything yet.
+type blind struct{ client.Client }
+
+func (blind) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// TestNothingEndsOnOldNews: right after the machines were asked for, the cache
+// may not show them. An empty list must not count as "none was bought", and a
+// Node must not be taken for a stray.
+//
+// cases: H-14 kubernetes/autoscaler#7419
+func TestNothingEndsOnOldNews(t *testing.T) {
+	m := newMachines(t)
+	m.Reader, m.Client = m.Client, blind{m.Client}
+	if err := m.Ensure(t.Context(), order(0)); err != nil {
+		t.Fatal(err)
+	}
+	left, err := m.Delete(t.Context(), burstUID)
+	if err != nil || len(left) != 1 || left[0].Name != node {
+		t.Errorf("Delete() = %+v, %v; the machine that was just asked for is not in it", left, err)
+	}
+	err = m.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: node}, &clusterv1.Machine{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the Machine was not deleted: %v", err)
+	}
+}
+
+// nodesOnly is a cache that has seen the Node of a machine and not its record.
+type nodesOnly struct{ client.Client }
+
+func (c nodesOnly) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := l.(*corev1.NodeList); ok {
+		return c.Client.List(ctx, l, opts...)
+	}
+	return nil
+}
+
+func TestANodeIsNoStrayBeforeItsRecordIsSeen(t *testing.T) {
+	m := newMachines(t)
+	if err := m.Ensure(t.Context(), order(0)); err != nil {
+		t.Fatal(err)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	n.Spec.ProviderID = capi.ProviderID("west", "w1", burstUID, 0)
+	if err := m.Client.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	m.Reader, m.Client = m.Client, nodesOnly{m.Client}
+	if dropped, err := m.DropStrays(t.Context()); err != nil || len(dropped) > 0 {
+		t.Errorf("DropStrays() = %v, %v: the Node of a recorded machine", dropped, err)
 	}
 }

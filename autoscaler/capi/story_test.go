@@ -250,7 +250,7 @@ func (s *stage) until(uid types.UID, what string, cond func(capi.View) bool) cap
 func (s *stage) finish(uid types.UID) {
 	s.t.Helper()
 	ctx := s.t.Context()
-	if err := s.machines.Delete(ctx, uid); err != nil {
+	if _, err := s.machines.Delete(ctx, uid); err != nil {
 		s.t.Fatal(err)
 	}
 	if err := s.machines.Release(ctx, uid, capi.PreDrainHook, capi.PreTerminateHook); err != nil {
@@ -321,7 +321,7 @@ func (s *stage) wholeLife(uid types.UID) {
 		return s.client.Get(s.t.Context(), client.ObjectKey{Name: v.Node}, n) == nil &&
 			n.Labels[capi.NodeLabelPrefix+"burst"] == string(uid) && n.Labels[capi.NodeLabelPrefix+"jurisdiction"] == "FR"
 	})
-	if err := s.machines.Delete(s.t.Context(), uid); err != nil {
+	if _, err := s.machines.Delete(s.t.Context(), uid); err != nil {
 		s.t.Fatal(err)
 	}
 	s.until(uid, "held by the pre-drain hook", func(v capi.View) bool { return deletingReason(v) == "WaitingForPreDrainHook" })

@@ -49,24 +49,29 @@ type View struct {
 // Read lists the machines of a burst by ordinal. A machine stays in the list
 // until [Machines.Forget], also when Cluster API has finished with it.
 func (m *Machines) Read(ctx context.Context, burst types.UID) ([]View, error) {
-	list, err := m.infraMachines(ctx, burst)
+	list, err := m.infraMachines(ctx, m.Client, burst)
 	if err != nil {
 		return nil, err
 	}
-	machines, err := m.machines(ctx, burst)
+	machines, err := m.machines(ctx, m.Client, burst)
 	if err != nil {
 		return nil, err
 	}
+	return views(list, machines), nil
+}
+
+// views joins records and Machines by name, in the order of their ordinals.
+func views(list []infrav1.SpillwayMachine, machines []clusterv1.Machine) []View {
 	byName := map[string]*clusterv1.Machine{}
 	for i := range machines {
 		byName[machines[i].Name] = &machines[i]
 	}
-	views := make([]View, 0, len(list))
+	all := make([]View, 0, len(list))
 	for i := range list {
-		views = append(views, viewOf(&list[i], byName[list[i].Name]))
+		all = append(all, viewOf(&list[i], byName[list[i].Name]))
 	}
-	slices.SortFunc(views, func(a, b View) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
-	return views, nil
+	slices.SortFunc(all, func(a, b View) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
+	return all
 }
 
 // viewOf joins the record and the Machine; the Machine may be nil.

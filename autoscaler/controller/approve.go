@@ -59,6 +59,11 @@ func (a *approver) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		a.log.Warn("certificate request for a node that nobody expects", "request", csr.Name, "node", node)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if !sm.DeletionTimestamp.IsZero() || sm.Status.GoneAt != nil {
+		// cases: B-4 kubernetes-sigs/cluster-api#7237: it booted too late
+		a.log.Warn("certificate request of a machine that is to go", "request", csr.Name, "node", node)
+		return ctrl.Result{}, nil
+	}
 	deadline, err := a.deadline(ctx, sm)
 	if err != nil {
 		return ctrl.Result{}, err

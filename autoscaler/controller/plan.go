@@ -9,10 +9,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +52,7 @@ func hostOf(address string) string {
 // pods reaches the users' work.
 func (p *process) pods() *lifecycle.Pods {
 	return &lifecycle.Pods{
-		Client: p.mgr.GetClient(), Approver: p.approver, Kubelets: p.kube, Events: p.mgr.GetEventRecorder("spillway"),
+		Client: p.mgr.GetClient(), Owners: p.mgr.GetAPIReader(), Approver: p.approver, Kubelets: p.kube, Events: p.mgr.GetEventRecorder("spillway"),
 	}
 }
 
@@ -61,7 +63,7 @@ func (p *process) addLife(context.Context) error {
 	if err != nil {
 		return err
 	}
-	machines := &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()}
+	machines := &capi.Machines{Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Cluster: p.cluster()}
 	life := &lifecycle.Reconciler{
 		Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Ledger: p.treasury, Data: data, Nodes: p.hub, Records: p.records, Workload: p.pods(),
 		Machines: machines,
@@ -81,7 +83,12 @@ func (p *process) addLife(context.Context) error {
 		For(&v1alpha1.Burst{}).
 		Watches(&infrav1.SpillwayMachine{}, handler.EnqueueRequestsFromMapFunc(burstOfMachine)).
 		WatchesRawSource(source.Channel(reports, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 8,
+			// A deadline must not be found out a quarter of an hour late, as
+			// the usual limit of 1000 s would have it.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 15*time.Second),
+		}).
 		Complete(life)
 }
 
@@ -208,26 +215,31 @@ func (p *process) sweepAll(ctx context.Context, known func(context.Context) (inf
 	if err := p.mgr.GetClient().List(ctx, clouds); err != nil {
 		return fmt.Errorf("list providers: %w", err)
 	}
-	machines := &capi.Machines{Client: p.mgr.GetClient(), Cluster: p.cluster()}
+	machines := &capi.Machines{Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Cluster: p.cluster()}
 	strays, err := machines.DropStrays(ctx)
 	for _, node := range strays {
 		p.Log.Warn("sweeper deletes a Node that belongs to no machine", "node", node)
 	}
-	problems := []error{err}
-	for _, cloud := range clouds.Items {
-		driver, err := p.drivers.of(ctx, cloud.Name)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		report, err := infra.Sweep(ctx, driver, known, p.Sweep, time.Now)
-		problems = append(problems, err)
-		for _, d := range report.Asked {
-			p.Log.Warn("sweeper deletes a machine", "provider", cloud.Name, "id", d.Machine.ID, "burst", d.Machine.Burst, "reason", d.Reason)
-		}
-		if report.Alert != "" {
-			p.Log.Error("sweeper stopped: "+report.Alert, "provider", cloud.Name)
-		}
+	problems := make([]error, len(clouds.Items))
+	var sweeps sync.WaitGroup
+	for i, cloud := range clouds.Items { // a slow cloud does not hold up the others
+		sweeps.Go(func() { problems[i] = p.sweep(ctx, cloud.Name, known) })
 	}
-	return errors.Join(problems...)
+	sweeps.Wait()
+	return errors.Join(append(problems, err)...)
+}
+
+func (p *process) sweep(ctx context.Context, cloud string, known func(context.Context) (infra.Records, error)) error {
+	driver, err := p.drivers.of(ctx, cloud)
+	if err != nil {
+		return err
+	}
+	report, err := infra.Sweep(ctx, driver, known, p.Sweep, time.Now)
+	for _, d := range report.Asked {
+		p.Log.Warn("sweeper deletes a machine", "provider", cloud, "id", d.Machine.ID, "burst", d.Machine.Burst, "reason", d.Reason)
+	}
+	if report.Alert != "" {
+		p.Log.Error("sweeper stopped: "+report.Alert, "provider", cloud)
+	}
+	return err
 }

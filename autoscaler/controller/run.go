@@ -88,7 +88,14 @@ func Run(ctx context.Context, c Config) error {
 			return err
 		}
 	}
-	if err := p.mgr.Start(ctx); err != nil && ctx.Err() == nil {
+	leading, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	p.treasury.fenced = end
+	err = p.mgr.Start(leading)
+	if fence := context.Cause(leading); fence != nil && ctx.Err() == nil {
+		return fmt.Errorf("controller: another leader has taken the ledger over: %w; start this process again", fence)
+	}
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return nil
@@ -119,7 +126,7 @@ func (p *process) openData(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.treasury = &treasury{ledger: l, holder: p.Identity}
+	p.treasury = &treasury{ledger: l, holder: p.Identity, log: p.Log}
 	p.records = &lifecycle.FileRecords{
 		Dir: filepath.Join(p.DataDir, "records"), Key: p.keys.certificate, SignedBy: "certificate", Operator: p.Life.Installation,
 	}

@@ -24,7 +24,7 @@ func (p *pass) buy(ctx context.Context, userData []byte) (ctrl.Result, error) {
 	if wait := p.quietFor(); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	d, err := p.Drivers(ctx, p.sm.Spec.Provider)
+	d, err := p.driver(ctx)
 	if err != nil {
 		p.notReady(ReasonCloudTrouble, err.Error())
 		return ctrl.Result{RequeueAfter: p.timing.Trouble}, nil
@@ -47,6 +47,10 @@ func (p *pass) buy(ctx context.Context, userData []byte) (ctrl.Result, error) {
 	}
 	if wait := p.secondLook(); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	if !p.now.Before(p.sm.Spec.Expires.Time) {
+		p.refuse(RefusedTooLate, "its stamp "+p.sm.Spec.Expires.UTC().Format(time.RFC3339)+" has passed: any sweeper would delete it at once")
+		return ctrl.Result{}, nil
 	}
 	return p.ask(ctx, d, userData)
 }
@@ -85,9 +89,7 @@ func (p *pass) ask(ctx context.Context, d providers.Driver, userData []byte) (ct
 	if res, ok, err := p.permit(ctx, before); !ok {
 		return res, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, p.timing.Create)
-	m, err := d.Create(bounded, p.request(userData))
-	cancel()
+	m, err := d.Create(ctx, p.request(userData))
 	if hookErr := p.did(ctx, ActCreate); hookErr != nil {
 		return ctrl.Result{}, hookErr
 	}

@@ -63,6 +63,7 @@ const (
 	RefusedRejected      = "Rejected"      // the request can never succeed as written
 	RefusedCleanupFailed = "CleanupFailed" // and something billable is left: stop buying there
 	RefusedNoReservation = "NoReservation" // the ledger has no open reservation
+	RefusedTooLate       = "TooLate"       // nothing was asked before its stamp passed
 	RefusedBroken        = "Broken"        // accepted, then the cloud gave up
 	RefusedVanished      = "Vanished"      // bought, then gone without our doing
 )

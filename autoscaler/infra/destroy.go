@@ -26,7 +26,7 @@ func (p *pass) destroy(ctx context.Context, machine *clusterv1.Machine) (ctrl.Re
 			machine.Name, until.UTC().Format(time.RFC3339)))
 		return ctrl.Result{RequeueAfter: min(until.Sub(p.now), p.timing.Watch)}, nil
 	}
-	d, err := p.Drivers(ctx, p.sm.Spec.Provider)
+	d, err := p.driver(ctx)
 	if err != nil {
 		return p.blocked(err), nil
 	}
@@ -78,6 +78,7 @@ func (p *pass) blocked(err error) ctrl.Result {
 // cluster-api-provider-ionoscloud#363).
 func (p *pass) remove(ctx context.Context, d providers.Driver, found []providers.Machine) (ctrl.Result, error) {
 	again := p.reason() != ReasonDeleting || p.now.Sub(p.readySince()) >= p.timing.LookAgain
+	p.seen(found)
 	for _, m := range found {
 		p.sm.Status.State = string(m.State)
 		if m.State == providers.StateDeleting && !again {
@@ -97,6 +98,23 @@ func (p *pass) remove(ctx context.Context, d providers.Driver, found []providers
 		p.touch(Ready)
 	}
 	return ctrl.Result{RequeueAfter: p.timing.Poll}, nil
+}
+
+// seen records what the meter needs of a machine that is met for the first time
+// when it is to go: it was bought by a call whose answer was lost, and it costs.
+func (p *pass) seen(found []providers.Machine) {
+	m := pick(found, p.sm.Status.InstanceID)
+	if m.State == providers.StateLeftover || p.sm.Status.InstanceID != "" && p.sm.Status.InstanceID != m.ID {
+		return
+	}
+	s := &p.sm.Status
+	s.InstanceID = m.ID
+	if !m.Created.IsZero() {
+		s.CreatedAt = stamp(m.Created)
+	}
+	if !m.Started.IsZero() {
+		s.StartedAt = stamp(m.Started)
+	}
 }
 
 // reason is the present reason of condition Ready.

@@ -176,8 +176,12 @@ func TestDeletionBeforeTheMachineIsSeen(t *testing.T) {
 		}
 		b.run(3 * time.Minute)
 		b.wantMade(1, 0)
-		if b.get().Status.GoneAt == nil {
+		sm := b.get()
+		if sm.Status.GoneAt == nil {
 			t.Error("gone was never recorded")
+		}
+		if sm.Status.InstanceID == "" || sm.Status.CreatedAt == nil {
+			t.Errorf("the machine cost money, and what the meter needs is not recorded: %+v", sm.Status)
 		}
 	})
 	t.Run("bought, and the list lags", func(t *testing.T) {

@@ -19,7 +19,7 @@ func (p *pass) follow(ctx context.Context) (ctrl.Result, error) {
 	if wait := p.quietFor(); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	d, err := p.Drivers(ctx, p.sm.Spec.Provider)
+	d, err := p.driver(ctx)
 	if err != nil {
 		p.notReady(ReasonCloudTrouble, err.Error())
 		return ctrl.Result{RequeueAfter: p.timing.Trouble}, nil

@@ -48,7 +48,7 @@ type Permits interface {
 
 // Timing is how long the controller waits. Zero fields take the defaults.
 type Timing struct {
-	Create    time.Duration // bound of one create call; 30 s; must end before the leader's lease does
+	Call      time.Duration // bound of one call of a cloud; 30 s, which must be less than LookAgain
 	LookAgain time.Duration // between the two looks after an unknown outcome; [providers.ListDelay]
 	Poll      time.Duration // while something is under way; 2 s
 	Watch     time.Duration // while a machine runs; 30 s
@@ -60,7 +60,7 @@ func (t Timing) withDefaults() Timing {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&t.Create, 30 * time.Second},
+		{&t.Call, 30 * time.Second},
 		{&t.LookAgain, providers.ListDelay},
 		{&t.Poll, 2 * time.Second},
 		{&t.Watch, 30 * time.Second},
@@ -175,6 +175,15 @@ type pass struct {
 	saved  *infrav1.SpillwayMachine // as the API server has it
 	timing Timing
 	now    time.Time
+}
+
+// driver returns the provider's driver, every call of it bounded.
+func (p *pass) driver(ctx context.Context) (providers.Driver, error) {
+	d, err := p.Drivers(ctx, p.sm.Spec.Provider)
+	if err != nil {
+		return nil, err
+	}
+	return Bound(d, p.timing.Call), nil
 }
 
 // did reports an outside act to the hook. Its error means that the process was

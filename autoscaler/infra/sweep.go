@@ -95,6 +95,9 @@ type SweepReport struct {
 	Alert  string   // see [SweepPlan.Alert]
 }
 
+// sweepCall bounds one call of a sweeper.
+const sweepCall = time.Minute
+
 // Sweep lists the account, decides, and asks for every delete that is due. It
 // needs the driver alone when the rules are StampsOnly; known may then be nil.
 //
@@ -102,6 +105,7 @@ type SweepReport struct {
 // is in the records and not in the list, never the other way round. When the
 // records can't be read, only what is past its stamp goes.
 func Sweep(ctx context.Context, d providers.Driver, known func(context.Context) (Records, error), rules SweepRules, now func() time.Time) (SweepReport, error) {
+	d = Bound(d, sweepCall)
 	machines, err := d.List(ctx)
 	if err != nil {
 		return SweepReport{}, fmt.Errorf("sweep: %w", err)

@@ -47,6 +47,9 @@ func (r *Reconciler) admitPods(ctx context.Context, b record) (outcome, error) {
 	if reason, message := w.over(b); reason != "" {
 		return outcome{end: reason, message: message}, nil
 	}
+	if err := r.noteSecrets(ctx, b, w.free); err != nil {
+		return outcome{}, err
+	}
 	for _, ref := range w.free {
 		err := r.Workload.Admit(ctx, b.Burst, ref)
 		if errors.Is(err, ErrPodChanged) {
@@ -65,21 +68,31 @@ func (r *Reconciler) admitPods(ctx context.Context, b record) (outcome, error) {
 }
 
 // bindAll places the members of a gang, spread over the nodes in order of
-// their GPU needs; the scheduler would take them one by one.
+// their GPU needs; the scheduler would take them one by one. Members that were
+// bound before, by a call that was cut short or by the scheduler, take their
+// room first.
 func (r *Reconciler) bindAll(ctx context.Context, b record, members []v1alpha1.PodReference) error {
 	room := map[string]int64{}
 	for _, n := range b.nodes() {
 		room[n] = int64(b.Spec.Offer.GPUs)
 	}
-	for _, ref := range members {
+	needs := make([]int64, len(members))
+	for i, ref := range members {
 		pod := &corev1.Pod{}
-		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, pod); err != nil {
+		if err := r.Reader.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, pod); err != nil {
 			return fmt.Errorf("bind gang member %s: %w", ref.Name, err)
 		}
-		if pod.Spec.NodeName != "" {
+		needs[i] = gpusOf(pod, corev1.ResourceName(b.Spec.Offer.GPUResource))
+		if on := pod.Spec.NodeName; on != "" {
+			room[on] -= needs[i]
+			needs[i] = bound
+		}
+	}
+	for i, ref := range members {
+		need := needs[i]
+		if need == bound {
 			continue
 		}
-		need := gpusOf(pod, corev1.ResourceName(b.Spec.Offer.GPUResource))
 		for _, n := range b.nodes() {
 			if room[n] < need {
 				continue
@@ -93,6 +106,9 @@ func (r *Reconciler) bindAll(ctx context.Context, b record, members []v1alpha1.P
 	}
 	return nil
 }
+
+// bound stands for the need of a member that has its node.
+const bound = -1
 
 func gpusOf(pod *corev1.Pod, name corev1.ResourceName) int64 {
 	total := int64(0)

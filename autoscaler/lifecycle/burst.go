@@ -51,6 +51,10 @@ func (b record) end(reason, message string) {
 	b.note(v1alpha1.Ending, metav1.ConditionTrue, reason, message)
 }
 
+// letIn reports whether pods of the burst may be on its nodes: some may have
+// been admitted although the fact of it was never recorded.
+func (b record) letIn() bool { return b.has(v1alpha1.KeyReleased) }
+
 // ending reports whether the burst goes no further forward.
 func (b record) ending() bool { return b.has(v1alpha1.Ending) }
 

@@ -17,15 +17,18 @@ import (
 // written is at home with the same digest. No machine goes before that, or
 // before the deadline, and then the loss is said aloud.
 func (r *Reconciler) collect() []act {
-	admitted := func(b record) bool { return b.has(v1alpha1.PodsAdmitted) }
-	return []act{{fact: v1alpha1.ResultsHome, do: r.resultsHome, owed: true, due: admitted}}
+	return []act{{fact: v1alpha1.ResultsHome, do: r.resultsHome, owed: true, due: record.letIn}}
 }
 
 func (r *Reconciler) resultsHome(ctx context.Context, b record) (outcome, error) {
 	deadline := b.endedAt().Add(r.Settings.CollectDeadline)
 	late := b.now.After(deadline)
-	if err := r.logsHome(ctx, b); err != nil && !late {
-		r.Log.Warn("logs are not home yet", "burst", b.Name, "error", err)
+	if _, err := r.look(ctx, b); err != nil { // who was here, also when nobody watched
+		return outcome{}, err
+	}
+	unread, logsErr := r.logsHome(ctx, b)
+	if logsErr != nil && !late {
+		r.Log.Warn("logs are not home yet", "burst", b.Name, "error", logsErr)
 		return outcome{wait: r.Settings.Poll}, nil
 	}
 	uploads, silent := r.uploads(b)
@@ -40,8 +43,16 @@ func (r *Reconciler) resultsHome(ctx context.Context, b record) (outcome, error)
 		missing = append(missing, err.Error())
 	case len(missing) > 0 && !late:
 		return outcome{wait: r.Settings.Poll}, nil
-	case len(missing) == 0:
-		return outcome{message: fmt.Sprintf("%d results, %d bytes, digests equal at home", returned.Objects, returned.Bytes)}, nil
+	}
+	if logsErr != nil {
+		missing = append(missing, logsErr.Error())
+	}
+	if len(missing) == 0 {
+		message := fmt.Sprintf("%d results, %d bytes, digests equal at home", returned.Objects, returned.Bytes)
+		if len(unread) > 0 {
+			message += "; deleted with their logs: pods " + strings.Join(unread, ", ")
+		}
+		return outcome{message: message}, nil
 	}
 	return outcome{
 		status: metav1.ConditionFalse, reason: "ResultsLost",
@@ -78,9 +89,8 @@ func (r *Reconciler) uploads(b record) (all []link.Upload, silent []string) {
 }
 
 // logsHome keeps the logs of every pod that ran on the burst's nodes. A pod
-// that was deleted has none any more, and waiting brings none back (cases:
-// H-29 restic/restic#1628): what is kept says so.
-func (r *Reconciler) logsHome(ctx context.Context, b record) error {
+// that was deleted took its logs along: it is named, and nobody waits for it.
+func (r *Reconciler) logsHome(ctx context.Context, b record) (deleted []string, err error) {
 	for i := range b.Status.Placed {
 		p := &b.Status.Placed[i]
 		if p.Logs != "" {
@@ -88,16 +98,17 @@ func (r *Reconciler) logsHome(ctx context.Context, b record) error {
 		}
 		logs, err := r.Workload.Logs(ctx, b.Namespace, p.Name)
 		if apierrors.IsNotFound(err) {
-			logs, err = fmt.Appendf(nil, "spillway: pod %s was deleted before its logs were home\n", p.Name), nil
+			deleted = append(deleted, p.Name)
+			continue
 		}
 		if err != nil {
-			return fmt.Errorf("logs of pod %s: %w", p.Name, err)
+			return nil, fmt.Errorf("logs of pod %s: %w", p.Name, err)
 		}
 		name := fmt.Sprintf("logs/%s/%s.log", b.Namespace, p.Name)
 		if err := r.Records.Keep(b.uid(), name, logs); err != nil {
-			return err
+			return nil, err
 		}
 		p.Logs = name
 	}
-	return nil
+	return deleted, nil
 }

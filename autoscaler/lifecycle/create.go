@@ -29,9 +29,18 @@ func (r *Reconciler) requestMachines(ctx context.Context, b record) (outcome, er
 	if err != nil {
 		return outcome{}, err
 	}
-	hard := r.Settings.readyBy(p, b.now.Add(r.Settings.BuyDeadline))
-	joinBy := r.Settings.JoinBy(p, b.now)
-	b.Status.Lease = &v1alpha1.BurstLease{Serial: 1, Issued: metav1.NewTime(b.now), Soft: metav1.NewTime(hard), Hard: metav1.NewTime(hard)}
+	if b.Status.Lease == nil {
+		// Written down first: a repetition after a crash must not tell one
+		// machine of another lease than the next.
+		hard := r.Settings.readyBy(p, b.now.Add(r.Settings.BuyDeadline))
+		err := r.save(ctx, b, func() {
+			b.Status.Lease = &v1alpha1.BurstLease{Serial: 1, Issued: metav1.NewTime(b.now), Soft: metav1.NewTime(hard), Hard: metav1.NewTime(hard)}
+		})
+		if err != nil {
+			return outcome{}, err
+		}
+	}
+	hard, joinBy := b.Status.Lease.Hard.Time, r.Settings.JoinBy(p, b.Status.Lease.Issued.Time)
 	for ordinal := range b.Spec.Machines {
 		lease, err := r.sign(b, capi.NodeName(b.UID, ordinal))
 		if err != nil {

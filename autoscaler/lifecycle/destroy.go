@@ -15,22 +15,18 @@ func (r *Reconciler) destroy() []act {
 	// Not only after MachineRequested: a crash, then a deletion, may have left
 	// objects that no fact speaks of.
 	reserved := func(b record) bool { return b.has(v1alpha1.Reserved) }
-	keyed := func(b record) bool { return b.has(v1alpha1.KeyDestroyed) }
 	return []act{
 		{fact: v1alpha1.MachineGone, do: r.machinesGone, owed: true, due: reserved},
-		{fact: v1alpha1.Certified, do: r.certify, owed: true, due: keyed},
+		{fact: v1alpha1.Certified, do: r.certify, owed: true, due: reserved},
 	}
 }
 
 func (r *Reconciler) machinesGone(ctx context.Context, b record) (outcome, error) {
-	if err := r.Machines.Delete(ctx, b.UID); err != nil {
+	views, err := r.Machines.Delete(ctx, b.UID)
+	if err != nil {
 		return outcome{}, err
 	}
 	if err := r.Machines.Release(ctx, b.UID, capi.PreDrainHook, capi.PreTerminateHook); err != nil {
-		return outcome{}, err
-	}
-	views, err := r.Machines.Read(ctx, b.UID)
-	if err != nil {
 		return outcome{}, err
 	}
 	last := time.Time{}
@@ -53,6 +49,9 @@ func (r *Reconciler) machinesGone(ctx context.Context, b record) (outcome, error
 }
 
 func (r *Reconciler) certify(ctx context.Context, b record) (outcome, error) {
+	if !b.has(v1alpha1.KeyDestroyed) {
+		return outcome{pass: r.Settings.patiently()}, nil // the money does not wait for it
+	}
 	if err := r.Joins.Revoke(ctx, b.Burst); err != nil {
 		return outcome{}, err
 	}

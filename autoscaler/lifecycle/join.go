@@ -77,6 +77,9 @@ func (r *Reconciler) notReady(ctx context.Context, b record, v capi.View) (strin
 	if v.Node == "" {
 		return fmt.Sprintf("no Node with spec.providerID %s yet", v.ProviderID), nil
 	}
+	if v.Node != v.Name { // another machine took this one's provider id
+		return fmt.Sprintf("the Node with its providerID is named %s, expected %s", v.Node, v.Name), nil
+	}
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, types.NamespacedName{Name: v.Node}, node); err != nil {
 		return "its Node object is gone", client.IgnoreNotFound(err)
@@ -92,7 +95,7 @@ func (r *Reconciler) notReady(ctx context.Context, b record, v capi.View) (strin
 		return "the Node lacks the burst's taint", nil
 	}
 	report, seen, ok := r.Nodes.Report(v.Name)
-	if !ok || b.now.Sub(seen) > r.Settings.LeaseEvery {
+	if !ok || r.silent(b, seen) {
 		return "no report from its agent yet", nil
 	}
 	for _, e := range report.Readiness.Evidence {

@@ -16,31 +16,29 @@ import (
 
 // attend does what the burst's nodes need at every visit, whatever step the
 // burst is in: their usage is booked, the lease renewed, and each is told all
-// its orders again, so that a restart of the controller forgets nothing.
+// its orders again, so that a restart of the controller forgets nothing. What
+// fails for one node or one order does not keep the others from theirs.
 func (r *Reconciler) attend(ctx context.Context, b record) error {
 	if !b.has(v1alpha1.MachineRequested) || b.has(v1alpha1.MachineGone) {
 		return nil
 	}
-	if err := r.renew(ctx, b); err != nil {
-		return err
-	}
+	problems := []error{r.renew(ctx, b)}
 	for _, node := range b.nodes() {
 		report, _, ok := r.Nodes.Report(node)
 		if !ok {
 			continue
 		}
 		ack, err := r.bookUsage(ctx, b, report)
-		if err != nil {
-			return err
-		}
+		problems = append(problems, err)
 		orders, err := r.orders(ctx, b, node, report)
-		if err != nil {
-			return err
+		problems = append(problems, err)
+		if len(orders.Lease.Payload) == 0 {
+			continue // nothing could be signed
 		}
 		orders.UsageAck, orders.UsageJournal = ack, report.Journal
 		r.Nodes.Tell(node, orders)
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // bookUsage books what a node measured and returns the last booked number. Who
@@ -112,7 +110,8 @@ func (b record) bootOf(node string) string {
 
 // renew moves the lease on, in the order ledger, stamp, lease: the money
 // reaches to the deadline already, so the stamp at the cloud goes first and a
-// lease is signed only up to what the cloud holds.
+// lease is signed only up to what the cloud holds. Nodes that are not heard get
+// none: a lease for nobody would keep a dead machine on the meter.
 func (r *Reconciler) renew(ctx context.Context, b record) error {
 	if !b.has(v1alpha1.NodeJoined) || b.has(v1alpha1.Wiped) || b.has(v1alpha1.WipeUnproven) {
 		return nil
@@ -123,8 +122,8 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 	if !first && hard.Sub(l.Hard.Time) < r.Settings.LeaseEvery {
 		return nil
 	}
-	if !r.heard(b, l.Issued.Time) {
-		return nil // it ends itself by the lease that it knows, and the burst with it
+	if !r.heard(b) {
+		return nil
 	}
 	stamp := hard.Add(r.Settings.DeadMan)
 	views, err := r.Machines.Read(ctx, b.UID)
@@ -143,14 +142,20 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 	})
 }
 
-// heard reports whether every node has reported since a time.
-func (r *Reconciler) heard(b record, since time.Time) bool {
+// heard reports whether every node of the burst was in contact lately.
+func (r *Reconciler) heard(b record) bool {
 	for _, node := range b.nodes() {
-		if _, seen, ok := r.Nodes.Report(node); !ok || seen.Before(since) {
+		if _, seen, ok := r.Nodes.Report(node); !ok || r.silent(b, seen) {
 			return false
 		}
 	}
 	return true
+}
+
+// silent reports whether a node that was last heard then is out of contact: a
+// quiet one speaks once in [link.HoldFor].
+func (r *Reconciler) silent(b record, seen time.Time) bool {
+	return b.now.Sub(seen) > max(r.Settings.LeaseEvery, 2*link.HoldFor)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -32,7 +32,7 @@ type Machines interface {
 	Ensure(ctx context.Context, o capi.Order) error
 	Read(ctx context.Context, burst types.UID) ([]capi.View, error)
 	Stamp(ctx context.Context, burst types.UID, until time.Time) error
-	Delete(ctx context.Context, burst types.UID) error
+	Delete(ctx context.Context, burst types.UID) ([]capi.View, error)
 	Release(ctx context.Context, burst types.UID, hooks ...string) error
 	Forget(ctx context.Context, burst types.UID) error
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -121,12 +122,23 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.unneeded(ctx, b); err != nil {
 		return ctrl.Result{}, fmt.Errorf("burst %s: look after its pods: %w", req.NamespacedName, err)
 	}
-	if err := r.attend(ctx, b); err != nil {
-		return ctrl.Result{}, fmt.Errorf("burst %s: attend its nodes: %w", req.NamespacedName, err)
+	if err := r.overdue(ctx, b); err != nil {
+		return ctrl.Result{}, fmt.Errorf("burst %s: is it overdue: %w", req.NamespacedName, err)
+	}
+	// Nodes that can't be attended do not hold up the walk: it is what ends them.
+	attended := r.attend(ctx, b)
+	if apierrors.IsConflict(attended) {
+		return ctrl.Result{}, attended
 	}
 	after, err := r.walk(ctx, b)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("burst %s, step %s: %w", req.NamespacedName, b.Status.Step, err)
+		err = fmt.Errorf("burst %s, step %s: %w", req.NamespacedName, b.Status.Step, err)
+	}
+	if attended != nil {
+		err = errors.Join(err, fmt.Errorf("burst %s: attend its nodes: %w", req.NamespacedName, attended))
+	}
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
@@ -189,11 +201,17 @@ func (r *Reconciler) take(ctx context.Context, b record, step string, a act) (ou
 	return out, r.Workload.Tell(ctx, b.Burst)
 }
 
-// save changes the burst's status outside of an act.
+// save changes the burst's status outside of an act. What could not be written
+// is not there: nobody may act on it.
 func (r *Reconciler) save(ctx context.Context, b record, change func()) error {
 	before := b.Status.DeepCopy()
 	change()
-	return r.patch(ctx, b, before)
+	err := r.patch(ctx, b, before)
+	if err != nil {
+		b.Status = *before
+	}
+	b.Status.Step = before.Step // of the act under way, not yet written
+	return err
 }
 
 // patch writes the status, and fails when another has written it meanwhile.

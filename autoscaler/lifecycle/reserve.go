@@ -20,6 +20,7 @@ const (
 	ReasonReadyDeadline   = "ReadyDeadline"
 	ReasonMachineLost     = "MachineLost"
 	ReasonStagingRefused  = "StagingRefused"
+	ReasonStagingStalled  = "StagingStalled"
 	ReasonServedLocally   = "ServedLocally"
 	ReasonWorkloadGone    = "WorkloadGone"
 	ReasonWorkSucceeded   = "Succeeded"
@@ -42,6 +43,9 @@ func (r *Reconciler) reserveCeiling(ctx context.Context, b record) (outcome, err
 	_, err = r.Ledger.Reserve(ctx, res)
 	if short, ok := errors.AsType[*quota.ShortError](err); ok {
 		return outcome{end: ReasonBudgetExceeded, message: short.Error()}, nil
+	}
+	if errors.Is(err, quota.ErrOverrun) || errors.Is(err, quota.ErrNoBudget) || errors.Is(err, quota.ErrInvalid) {
+		return outcome{end: ReasonBudgetExceeded, message: err.Error()}, nil
 	}
 	if err != nil {
 		return outcome{}, err

@@ -16,6 +16,9 @@ type Settings struct {
 	JoinDeadline, ReadyDeadline time.Duration
 	// BuyDeadline bounds how long a cloud may take to confirm a machine.
 	BuyDeadline time.Duration
+	// StagingPatience is how long staging may stand still, and how long a burst
+	// may take to ask for its machines.
+	StagingPatience time.Duration
 	// LeaseTime is how far a lease reaches, LeaseEvery how often it is renewed.
 	LeaseTime, LeaseEvery time.Duration
 	// LeaseStop is the time between soft and hard: results are given back.
@@ -41,6 +44,7 @@ func DefaultSettings() Settings {
 		BuyDeadline:     5 * time.Minute,
 		JoinDeadline:    15 * time.Minute,
 		ReadyDeadline:   25 * time.Minute,
+		StagingPatience: 10 * time.Minute,
 		LeaseTime:       30 * time.Minute,
 		LeaseEvery:      5 * time.Minute,
 		LeaseStop:       5 * time.Minute,
@@ -51,6 +55,9 @@ func DefaultSettings() Settings {
 		Bench:           15 * time.Minute,
 	}
 }
+
+// patiently is how often a neighbour that fails is asked again.
+func (s Settings) patiently() time.Duration { return 15 * s.Poll }
 
 // JoinBy is when the join token of a machine ends that was requested at a time.
 func (s Settings) JoinBy(p *v1alpha1.BurstProvider, requested time.Time) time.Time {

@@ -125,7 +125,7 @@ func (b record) cause() string {
 		reason, _ = b.why(v1alpha1.WorkDone)
 	}
 	switch reason {
-	case ReasonBuyDeadline, ReasonJoinDeadline, ReasonReadyDeadline, ReasonMachineLost,
+	case ReasonBuyDeadline, ReasonJoinDeadline, ReasonReadyDeadline, ReasonMachineLost, ReasonStagingStalled,
 		infra.RefusedSoldOut, infra.RefusedLimitReached, infra.RefusedRejected, infra.RefusedBroken, infra.RefusedVanished, infra.RefusedCleanupFailed:
 		return quota.CauseProviderFault
 	}
@@ -134,6 +134,9 @@ func (b record) cause() string {
 
 // conclude says how the burst ended, so that kubectl wait works.
 func (r *Reconciler) conclude(_ context.Context, b record) (outcome, error) {
+	if b.has(v1alpha1.Reserved) && !b.has(v1alpha1.Certified) {
+		return outcome{wait: r.Settings.patiently()}, nil
+	}
 	reason, message := b.why(v1alpha1.Ending)
 	if reason == "" && !b.is(v1alpha1.WorkDone) {
 		reason, message = b.why(v1alpha1.WorkDone)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 )
 
@@ -28,10 +30,18 @@ func (r *Reconciler) finishStaging(ctx context.Context, b record) (outcome, erro
 	if refused, ok := refusedStaging(err); ok {
 		return outcome{end: ReasonStagingRefused, message: refused}, nil
 	}
-	if err != nil {
+	switch {
+	case err != nil && b.has(v1alpha1.MachineRequested): // the machine is looked after all the same
+		r.Log.Warn("staging failed; it is tried again", "burst", b.Name, "namespace", b.Namespace, "error", err)
+		return outcome{pass: r.Settings.patiently()}, nil
+	case err != nil:
 		return outcome{}, err
 	}
 	d := &b.Status.Data
+	if d.Progress == nil || s.Objects != d.Objects || s.Bytes != d.StagedBytes || s.Total != d.TotalBytes {
+		now := metav1.NewTime(b.now)
+		d.Progress = &now
+	}
 	d.Objects, d.StagedBytes, d.TotalBytes = s.Objects, s.Bytes, s.Total
 	if !s.Done {
 		return outcome{pass: r.Settings.Poll}, nil

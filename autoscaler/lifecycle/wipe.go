@@ -37,7 +37,7 @@ func (b record) wipeOrder() *link.WipeOrder {
 
 // wiping reports whether the nodes are to wipe now.
 func (b record) wiping() bool {
-	home := b.has(v1alpha1.ResultsHome) || !b.has(v1alpha1.PodsAdmitted)
+	home := b.has(v1alpha1.ResultsHome) || !b.letIn()
 	return home && (b.has(v1alpha1.WorkDone) || b.ending())
 }
 
@@ -61,7 +61,7 @@ func (r *Reconciler) wipeNodes(_ context.Context, b record) (outcome, error) {
 	case len(missing) > 0 && !late:
 		return outcome{wait: r.Settings.Poll}, nil
 	case len(missing)+len(partial) > 0:
-		return outcome{instead: v1alpha1.WipeUnproven, reason: "NoCompleteProof", message: strings.Join(append(missing, partial...), "; ")}, nil
+		return outcome{instead: v1alpha1.WipeUnproven, reason: "NoCompleteProof", message: strings.Join(append(missing, partial...), "; ") + r.toRotate(b)}, nil
 	case !b.has(v1alpha1.KeyReleased):
 		return outcome{reason: "NothingOnNodes", message: "no node ever held the data key"}, nil
 	}
@@ -96,10 +96,19 @@ func proofName(node string) string { return "proof-" + node + ".json" }
 
 const erasedName = "erased.json"
 
+// eraseTry bounds one try to empty the staging store; the next one goes on
+// where it stopped.
+const eraseTry = time.Minute
+
+// destroyKey holds up nothing when it fails: a staging store that is down must
+// not keep a machine, or money. Only the certificate waits for it.
 func (r *Reconciler) destroyKey(ctx context.Context, b record) (outcome, error) {
-	e, err := r.Data.Erase(ctx, b.Burst)
+	bounded, cancel := context.WithTimeout(ctx, eraseTry)
+	e, err := r.Data.Erase(bounded, b.Burst)
+	cancel()
 	if err != nil {
-		return outcome{}, err
+		r.Log.Error("key and staging are not erased yet; it is tried again", "burst", b.Name, "namespace", b.Namespace, "error", err)
+		return outcome{pass: r.Settings.patiently()}, nil
 	}
 	data, err := json.Marshal(e)
 	if err != nil {

@@ -3,9 +3,12 @@ package lifecycle
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +26,9 @@ import (
 // Pods is [Workload] and [Teller] over the API server.
 type Pods struct {
 	Client client.Client // the controller's own identity
+	// Owners reads past the cache. An owner's kind is the user's word: a cache
+	// of a kind that may not be listed would be waited for without end.
+	Owners client.Reader
 	// Approver speaks as the approver: it may change tolerations of pods, bind
 	// them, and nothing else.
 	Approver kubernetes.Interface
@@ -111,11 +117,66 @@ func (p *Pods) Bind(ctx context.Context, b *v1alpha1.Burst, ref v1alpha1.PodRefe
 	return nil
 }
 
-// Logs implements [Workload].
-func (p *Pods) Logs(ctx context.Context, namespace, pod string) ([]byte, error) {
+// mostLog is how much of a container's log is kept, its end.
+const mostLog = 16 << 20
+
+// Logs implements [Workload]. Each container of several has a heading.
+func (p *Pods) Logs(ctx context.Context, namespace, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return p.Kubelets.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+	pods := p.Kubelets.CoreV1().Pods(namespace)
+	pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var all []byte
+	for _, c := range pod.Spec.Containers {
+		if !begun(pod, c.Name) {
+			continue // the kubelet has no log of it, and says so with an error
+		}
+		body, err := pods.GetLogs(name, &corev1.PodLogOptions{Container: c.Name}).Stream(ctx)
+		if err != nil {
+			return nil, err
+		}
+		log, err := tail(body, mostLog)
+		if err != nil {
+			return nil, fmt.Errorf("container %s: %w", c.Name, err)
+		}
+		if len(pod.Spec.Containers) > 1 {
+			all = fmt.Appendf(all, "==> %s <==\n", c.Name)
+		}
+		all = append(all, log...)
+	}
+	return all, nil
+}
+
+// begun reports whether a container has ever run.
+func begun(pod *corev1.Pod, name string) bool {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == name {
+			return c.State.Waiting == nil || c.RestartCount > 0 || c.LastTerminationState.Terminated != nil
+		}
+	}
+	return pod.Spec.NodeName != ""
+}
+
+// tail reads a stream to its end and returns the last bytes of it.
+func tail(body io.ReadCloser, most int) (_ []byte, err error) {
+	defer func() { err = errors.Join(err, body.Close()) }()
+	var kept []byte
+	for piece := make([]byte, 64<<10); ; {
+		n, err := body.Read(piece)
+		kept = append(kept, piece[:n]...)
+		if len(kept) > 2*most {
+			kept = append(kept[:0], kept[len(kept)-most:]...)
+		}
+		if errors.Is(err, io.EOF) {
+			return kept[max(0, len(kept)-most):], nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // Tell implements [Workload]: the newest fact of a burst, on its owner.
@@ -154,7 +215,8 @@ func story(b *v1alpha1.Burst) (fact, text string) {
 	return fact, text
 }
 
-// TellOwner implements [Teller]. An owner that is gone needs no telling.
+// TellOwner implements [Teller]. An owner that is gone needs no telling, and
+// one that may not be annotated hears the event alone.
 func (p *Pods) TellOwner(ctx context.Context, o plan.Owner, reason, message string) error {
 	owner := &metav1.PartialObjectMetadata{}
 	gv, err := schema.ParseGroupVersion(o.APIVersion)
@@ -162,7 +224,17 @@ func (p *Pods) TellOwner(ctx context.Context, o plan.Owner, reason, message stri
 		return fmt.Errorf("owner %s: %w", o, err)
 	}
 	owner.SetGroupVersionKind(gv.WithKind(o.Kind))
-	if err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, owner); err != nil {
+	reader := p.Owners
+	if o.Kind == "Job" && gv == batchv1.SchemeGroupVersion || o.Kind == "Pod" && gv == corev1.SchemeGroupVersion {
+		reader = p.Client // every cycle asks for them, and they are always cached
+	}
+	err = reader.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, owner)
+	switch {
+	case apierrors.IsForbidden(err) || meta.IsNoMatchError(err):
+		owner.Namespace, owner.Name, owner.UID = o.Namespace, o.Name, o.UID
+		p.event(owner, reason, message)
+		return nil
+	case err != nil:
 		return client.IgnoreNotFound(err)
 	}
 	text := reason + ": " + message
@@ -174,14 +246,19 @@ func (p *Pods) TellOwner(ctx context.Context, o plan.Owner, reason, message stri
 		owner.Annotations = map[string]string{}
 	}
 	owner.Annotations[v1alpha1.StatusAnnotation] = text
-	if err := p.Client.Patch(ctx, owner, client.MergeFrom(old)); err != nil {
+	if err := p.Client.Patch(ctx, owner, client.MergeFrom(old)); err != nil && !apierrors.IsForbidden(err) {
 		return client.IgnoreNotFound(fmt.Errorf("status annotation of %s: %w", o, err))
 	}
+	p.event(owner, reason, message)
+	return nil
+}
+
+// event tells the owner; the recorder joins repetitions to one series.
+func (p *Pods) event(owner *metav1.PartialObjectMetadata, reason, message string) {
 	kind := corev1.EventTypeNormal
 	if reason == "BurstRefused" || reason == "BurstFailed" || reason == "BurstWipeUnproven" {
 		kind = corev1.EventTypeWarning
 	}
 	const longest = 1024 // of an event's note
 	p.Events.Eventf(owner, nil, kind, reason, "Burst", "%.*s", longest, message)
-	return nil
 }

@@ -10,6 +10,7 @@ package spillway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -63,7 +64,9 @@ func Read(fsys fs.FS, patterns ...string) ([]*unstructured.Unstructured, error) 
 			objects = append(objects, found...)
 		}
 	}
-	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return order(a) - order(b) })
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
+		return cmp.Or(order(a)-order(b), last(a)-last(b))
+	})
 	return objects, nil
 }
 
@@ -90,6 +93,9 @@ func parse(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
+// probed is the guard that [WaitForGuards] asks. It is written last.
+const probed = "spillway-nodes"
+
 // order puts what others need first.
 func order(object *unstructured.Unstructured) int {
 	kinds := []string{
@@ -100,6 +106,14 @@ func order(object *unstructured.Unstructured) int {
 		return i
 	}
 	return len(kinds)
+}
+
+// last puts the probed guard behind the others of its kind.
+func last(object *unstructured.Unstructured) int {
+	if object.GetName() == probed {
+		return 1
+	}
+	return 0
 }
 
 // Apply writes the chart into a cluster by server-side apply and returns when
@@ -157,8 +171,10 @@ func established(definition *unstructured.Unstructured) bool {
 }
 
 // WaitForGuards returns when the API server refuses what the guards refuse: it
-// asks, without storing anything, for a node under a burst node's name. All
-// guards come into force together. It ends with the context.
+// asks, without storing anything, for a node under a burst node's name. The API
+// server takes over policies, and bindings, in the order of their writing; the
+// guard that is asked was written last, so the others act too. It ends with the
+// context.
 func WaitForGuards(ctx context.Context, client dynamic.Interface) error {
 	probe := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "spw-guard-probe"},
@@ -166,7 +182,7 @@ func WaitForGuards(ctx context.Context, client dynamic.Interface) error {
 	nodes := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
 		_, err := nodes.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "spillway-nodes"), nil
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), probed), nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the admission policies act: %w", err)

@@ -28,6 +28,25 @@ func TestManifestsStandInTheOrderOfTheirNeeds(t *testing.T) {
 	}
 }
 
+// TestTheGuardThatIsAskedComesLast: an API server takes policies and bindings
+// over in the order in which they were written, each kind by itself. Only when
+// the last of both acts do all of them.
+func TestTheGuardThatIsAskedComesLast(t *testing.T) {
+	objects, err := Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]string{}
+	for _, object := range objects {
+		last[object.GetKind()] = object.GetName()
+	}
+	for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+		if last[kind] != probed {
+			t.Errorf("the last %s is %s, WaitForGuards asks %s", kind, last[kind], probed)
+		}
+	}
+}
+
 // TestEveryGuardActs: a policy without a binding, or with one that only warns,
 // guards nothing.
 func TestEveryGuardActs(t *testing.T) {

@@ -239,6 +239,9 @@ type BurstDataStatus struct {
 	// TotalBytes is the plaintext size of what has to be staged.
 	// +optional
 	TotalBytes int64 `json:"totalBytes,omitempty"`
+	// Progress is when staging last moved.
+	// +optional
+	Progress *metav1.Time `json:"progress,omitempty"`
 	// ReadBytes were served to the work from the encrypted cache.
 	// +optional
 	ReadBytes int64 `json:"readBytes,omitempty"`

@@ -1,0 +1,138 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/quota"
+)
+
+// TestNoNeighbourHoldsAMachine: whatever stays down, in whatever step, the
+// burst ends, its machine goes back and its money is settled.
+//
+// cases: B-7 kubernetes-sigs/cluster-api#1870, #2998 (the kubelet is dead and its
+// pods never end), H-32 benbjohnson/litestream#1083, #1515 (staging stands still, the
+// node is not left idling on it), H-21 kubernetes-sigs/kueue#14811
+func TestNoNeighbourHoldsAMachine(t *testing.T) {
+	tests := map[string]struct {
+		from   string // the fact after which the neighbour goes down; empty: from the start
+		down   func(*bench)
+		want   string        // in the end
+		within time.Duration // from the fault to the machine's end; 0: the burst's deadline
+	}{
+		"the stager can't make a key": {
+			"", func(b *bench) { b.vault.prepare = errDown() }, ReasonStagingStalled, time.Hour,
+		},
+		"staging never ends": {
+			"", func(b *bench) { b.vault.unstaged = true }, ReasonStagingStalled, time.Hour,
+		},
+		"the staging store goes down while the machine boots": {
+			"", func(b *bench) { b.vault.unstaged = true; b.later(time.Minute, func() { b.vault.stage = errDown() }) }, ReasonStagingStalled, time.Hour,
+		},
+		"the machine is lost while its node waits for the key": {
+			v1alpha1.NodeJoined, func(b *bench) { b.vault.release = errDown(); b.yard.lose() }, ReasonMachineLost, time.Hour,
+		},
+		"the node reboots before it holds the key": {
+			v1alpha1.NodeJoined, func(b *bench) { b.reboot() }, ReasonMachineLost, time.Hour,
+		},
+		"the source store goes down while the work runs": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.release = errDown() }, "Succeeded", 0,
+		},
+		"the node falls silent while the work runs": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true }, ReasonMachineLost, 90 * time.Minute,
+		},
+		"the machine powers off while the work runs": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true; b.yard.off() }, ReasonMachineLost, time.Hour,
+		},
+		"results can't be verified": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.hand = errDown() }, "ResultsLost", time.Hour,
+		},
+		"the staging store can't be emptied": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.erase = errDown(); b.later(3*time.Hour, func() { b.vault.erase = nil }) }, "Succeeded", time.Hour,
+		},
+		"the node never proves its wipe": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.agents.silent = true }, "ResultsLost", time.Hour,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 1, 1)
+			b.serve()
+			if tt.from != "" {
+				b.live(tt.from)
+			}
+			tt.down(b)
+			fault := b.now
+			b.liveOn(6 * time.Hour)
+			if got := b.fact(v1alpha1.Failed) + b.fact(v1alpha1.WorkDone); !strings.Contains(got, tt.want) {
+				t.Errorf("the burst ended with %q, want %s; %v", got, tt.want, b.facts())
+			}
+			if !b.books.settled && b.books.reserved {
+				t.Error("its money is not settled")
+			}
+			by := b.burst().Spec.Deadline.Add(time.Hour)
+			if tt.within > 0 {
+				by = fault.Add(tt.within)
+			}
+			for _, v := range b.yard.views {
+				if v.Gone.IsZero() || v.Gone.After(by) {
+					t.Errorf("machine %s was gone at %s, want it by %s", v.Name, v.Gone, by)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatCanNeverStartEndsSoon: a burst that can never start gives its
+// money back soon, not at its deadline.
+func TestWhatCanNeverStartEndsSoon(t *testing.T) {
+	b := newBench(t, 1, 1)
+	if err := b.client.Delete(t.Context(), &v1alpha1.BurstProvider{ObjectMeta: metav1.ObjectMeta{Name: "west"}}); err != nil {
+		t.Fatal(err)
+	}
+	begin := b.now
+	b.live(v1alpha1.Failed)
+	if took := b.now.Sub(begin); took > 15*time.Minute || !b.books.settled || len(b.yard.views) > 0 {
+		t.Errorf("a burst without provider took %s, settled %t, machines %v", took, b.books.settled, b.yard.views)
+	}
+}
+
+// TestAnOpenOverrunIsExplained: the ledger's no is an answer, not a failure to
+// be repeated for ever.
+func TestAnOpenOverrunIsExplained(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.books.err = fmt.Errorf("reserve: %w by 3.00 EUR: accept the overrun", quota.ErrOverrun)
+	b.live(v1alpha1.Failed)
+	if got := b.fact(v1alpha1.Failed); !strings.Contains(got, "accept the overrun") {
+		t.Errorf("Failed = %s", got)
+	}
+}
+
+// TestLogsThatCanNeverComeHoldNobody: the user deleted the Job, and its pods
+// went with their logs.
+func TestLogsThatCanNeverComeHoldNobody(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.live(v1alpha1.PodsAdmitted)
+	b.place("pod-0", 0, corev1.PodRunning)
+	if _, err := b.turn(); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "pod-0"}}
+	if err := b.client.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	b.work.logs = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "pod-0")
+	deleted := b.now
+	b.live(v1alpha1.MachineGone)
+	if took := b.now.Sub(deleted); took > 5*time.Minute {
+		t.Errorf("the machine stayed for %s after the Job was deleted", took)
+	}
+}
