@@ -59,8 +59,9 @@ func root() *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	c.CompletionOptions.HiddenDefaultCmd = true
+	c.SetOut(os.Stdout) // without, what commands print goes to stderr
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	c.AddCommand(demoCommand(), trainCommand(), controllerCommand(), preflightCommand(), sweepCommand(), ledgerCommand(), wipeCommand(), logsCommand(), whyCommand())
+	c.AddCommand(demoCommand(), trainCommand(), controllerCommand(), preflightCommand(), sweepCommand(), ledgerCommand(), wipeCommand(), logsCommand(), whyCommand(), simulateCommand())
 	return c
 }
 

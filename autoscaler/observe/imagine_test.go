@@ -1,0 +1,84 @@
+package observe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func manifest(kind, spec string) string {
+	return fmt.Sprintf("%s\nmetadata: {name: x, annotations: {spillway.dev/gang: \"true\"}}\nspec: %s\n", kind, spec)
+}
+
+const (
+	aJob  = "apiVersion: batch/v1\nkind: Job"
+	aPod  = "apiVersion: v1\nkind: Pod"
+	gpus2 = "{containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 2}}}]}"
+)
+
+func TestImagine(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		doc  string
+		want []string // for each gang: owner, pods, size, whole
+	}{
+		"a Job of three pods that start together": {
+			manifest(aJob, "{parallelism: 3, completions: 3, template: {spec: "+gpus2+"}}"), []string{"team/Job/x 3 3 true"},
+		},
+		"no more pods than completions": {manifest(aJob, "{parallelism: 8, completions: 2, template: {spec: "+gpus2+"}}"), []string{"team/Job/x 2 2 true"}},
+		"a bare pod":                    {manifest(aPod, gpus2), []string{"team/Pod/x 1 0 false"}},
+		"two documents, and an empty one": {
+			manifest(aPod, gpus2) + "---\n---\n" + manifest(aJob, "{template: {spec: "+gpus2+"}}"), []string{"team/Job/x 1 1 true", "team/Pod/x 1 0 false"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gangs, err := Imagine([]byte(tt.doc), "team", now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]bool{}
+			for _, g := range gangs {
+				got[fmt.Sprintf("%s %d %d %t", g.Owner, len(g.Pods), g.Size, g.Together)] = true
+				for _, p := range g.Pods {
+					if q := p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"]; q.Value() != 2 {
+						t.Errorf("pod %s requests %s GPUs: what is limited is requested", p.Name, q.String())
+					}
+					if c := p.Status.Conditions[0]; c.Reason != corev1.PodReasonUnschedulable || now.Sub(c.LastTransitionTime.Time) < longAgo {
+						t.Errorf("pod %s: %+v, want one whose local chance is over", p.Name, c)
+					}
+				}
+			}
+			for _, w := range tt.want {
+				if !got[w] {
+					t.Errorf("gangs %v, want %q among them", got, w)
+				}
+			}
+			if len(got) != len(tt.want) {
+				t.Errorf("%d gangs, want %d", len(got), len(tt.want))
+			}
+		})
+	}
+}
+
+func TestImagineRefuses(t *testing.T) {
+	for name, tt := range map[string]struct{ doc, want string }{
+		"nothing":                     {"", "nothing in it asks for a GPU"},
+		"a pod without a GPU":         {manifest(aPod, "{containers: [{name: m, image: i}]}"), "nothing in it asks for a GPU"},
+		"a kind that it doesn't know": {manifest("apiVersion: apps/v1\nkind: Deployment", "{}"), `kind "Deployment" of "apps/v1" is not understood`},
+		"a field that nobody knows":   {manifest(aPod, "{containerz: []}"), `document 1: error unmarshaling JSON: while decoding JSON: json: unknown field "containerz"`},
+		"no name":                     {aPod + "\nspec: " + gpus2, "metadata.name is missing"},
+		"no YAML":                     {"{{{", "document 1"},
+		"the second document is bad":  {manifest(aPod, gpus2) + "---\n[]", "document 2"},
+		"more pods than memory":       {manifest(aJob, "{parallelism: 2000000000, template: {spec: "+gpus2+"}}"), "more than 10000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Imagine([]byte(tt.doc), "team", time.Now())
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q in it", err, tt.want)
+			}
+		})
+	}
+}
