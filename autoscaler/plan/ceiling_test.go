@@ -86,6 +86,7 @@ func life(t *rapid.T, b plan.Burst, s plan.Settings, ready time.Duration) provid
 // The ceiling bounds the bill of every way in which a burst can go, by every
 // meter rule, wherever the provider's clock stands, and the money's time
 // reaches to the end of every machine.
+// cases: C-14 kubernetes-sigs/kueue KEP-6143, C-29 SchedMD/slurm non-safe mode
 func TestNoBillPassesTheCeiling(t *testing.T) {
 	minutes := func(t *rapid.T, what string, most int64) time.Duration {
 		return time.Duration(rapid.Int64Range(1, most*int64(time.Minute)).Draw(t, what))

@@ -130,6 +130,11 @@ func TestDecide(t *testing.T) {
 			want: "agent: wait OWNER_UNSUPPORTED\n",
 		},
 
+		"an owner without a pending pod": { // cases: C-13 kubernetes-sigs/kueue#13975, #14210
+			given: full.gang("train", 2).times(0).offer("cleura", 2, "2 EUR"),
+			want:  "train: wait NOT_UNSCHEDULABLE_YET\n",
+		},
+
 		// Gangs.
 		"a gang that is not complete waits": { // cases: F4 kubernetes/autoscaler#8783
 			given: full.gang("train", 2).times(3).together().work(func(g *plan.Gang) { g.Size = 4 }).offer("cleura", 8, "2 EUR"),

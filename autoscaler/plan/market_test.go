@@ -339,7 +339,7 @@ func TestMoney(t *testing.T) {
 			t.Errorf("got:\n%s", got)
 		}
 	})
-	t.Run("a burst that the ledger has not booked yet is as good as booked", func(t *testing.T) {
+	t.Run("a burst that the ledger has not booked yet is as good as booked", func(t *testing.T) { // cases: C-10 kubernetes-sigs/kueue KEP-4136
 		got := outcomes(plan.Decide(train.budget("vision-month", "14 EUR").burst("other", "ovh").s)) // its ceiling is 10 EUR
 		if want := "train: refuse BUDGET_RESERVATION_EXCEEDS\n"; got != want {
 			t.Errorf("got:\n%s", got)

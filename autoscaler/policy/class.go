@@ -26,18 +26,19 @@ func (c Class) level() (int, bool) {
 }
 
 // ClassOf returns the data class of the work: the highest of what the tenant,
-// the work itself and the sources of its inputs and outputs state. It is empty
-// when any of them states something that is no class.
+// the work itself and the sources that it may reach state. Those are the ones
+// that its inputs and outputs touch, and all of them where it names neither. It
+// is empty when any of them states something that is no class.
 func ClassOf(w Work) Class {
 	stated := []Class{Class(w.Tenant.Spec.DataClass)}
 	if w.DataClass != "" {
 		stated = append(stated, Class(w.DataClass))
 	}
-	for _, url := range slices.Concat(w.Inputs, w.Outputs) {
-		for _, s := range w.Tenant.Spec.Sources {
-			if s.DataClass != "" && holds(s, url) {
-				stated = append(stated, Class(s.DataClass))
-			}
+	urls := slices.Concat(w.Inputs, w.Outputs)
+	for _, s := range w.Tenant.Spec.Sources {
+		reached := len(urls) == 0 || slices.ContainsFunc(urls, func(url string) bool { return touches(s, url) })
+		if s.DataClass != "" && reached {
+			stated = append(stated, Class(s.DataClass))
 		}
 	}
 	return Highest(stated...)
@@ -90,21 +91,37 @@ func dataSources(w Work) []Refusal {
 // holds reports whether an S3 URL lies in a source. A prefix counts in whole
 // path elements: "train" holds train/x and not training/x.
 func holds(s v1alpha1.DataSource, url string) bool {
+	key, ok := keyIn(s, url)
+	return ok && slices.ContainsFunc(prefixes(s), func(prefix string) bool { return below(key, prefix) })
+}
+
+// touches reports whether an S3 URL and a source have anything in common.
+func touches(s v1alpha1.DataSource, url string) bool {
+	key, ok := keyIn(s, url)
+	return ok && slices.ContainsFunc(prefixes(s), func(prefix string) bool { return below(key, prefix) || below(prefix, key) })
+}
+
+// keyIn returns the key of an S3 URL in the bucket of a source.
+func keyIn(s v1alpha1.DataSource, url string) (key string, ok bool) {
 	rest, ok := strings.CutPrefix(url, "s3://")
 	if !ok {
-		return false
+		return "", false
 	}
 	bucket, key, _ := strings.Cut(rest, "/")
-	if bucket == "" || bucket != s.Bucket || slices.Contains(strings.Split(key, "/"), "..") {
-		return false
-	}
+	return key, bucket != "" && bucket == s.Bucket && !slices.Contains(strings.Split(key, "/"), "..")
+}
+
+func prefixes(s v1alpha1.DataSource) []string {
 	if len(s.Prefixes) == 0 {
-		return true
+		return []string{""}
 	}
-	return slices.ContainsFunc(s.Prefixes, func(prefix string) bool {
-		prefix = strings.TrimSuffix(prefix, "/")
-		return prefix == "" || strings.TrimSuffix(key, "/") == prefix || strings.HasPrefix(key, prefix+"/")
-	})
+	return s.Prefixes
+}
+
+// below reports whether a key is a prefix or lies below it.
+func below(key, prefix string) bool {
+	key, prefix = strings.TrimSuffix(key, "/"), strings.TrimSuffix(prefix, "/")
+	return prefix == "" || key == prefix || strings.HasPrefix(key, prefix+"/")
 }
 
 func priorityClass(w Work) []Refusal {

@@ -392,12 +392,24 @@ func TestClassOf(t *testing.T) {
 		work policy.Work
 		want policy.Class
 	}{
-		"the tenant's class": {work(), policy.Internal},
+		"the tenant's class": {
+			work(func(w *policy.Work) { w.Inputs = []string{"s3://results/x/"} }), policy.Internal,
+		},
+		"work that names no data may use all sources, the highest class counts": {work(), policy.Confidential},
+		"an input around a source holds what lies in it": {
+			work(func(w *policy.Work) {
+				w.Tenant.Spec.Sources = append(w.Tenant.Spec.Sources, v1alpha1.DataSource{Name: "all", Bucket: "data"})
+				w.Inputs = []string{"s3://data/"}
+			}), policy.Confidential,
+		},
+		"and one beside it does not": {
+			work(func(w *policy.Work) { w.Inputs = []string{"s3://data/training/"} }), policy.Internal,
+		},
 		"an annotation raises it": {
 			work(func(w *policy.Work) { w.DataClass = "secret" }), policy.Secret,
 		},
 		"an annotation never lowers it": {
-			work(func(w *policy.Work) { w.DataClass = "public" }), policy.Internal,
+			work(func(w *policy.Work) { w.DataClass, w.Outputs = "public", []string{"s3://results/x/"} }), policy.Internal,
 		},
 		"the highest class of any input wins": {
 			work(func(w *policy.Work) { w.Inputs = []string{"s3://results/x/", "s3://data/train/y/"} }), policy.Confidential,
