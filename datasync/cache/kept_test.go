@@ -44,7 +44,7 @@ func (n *node) front(t *testing.T, key seal.DataKey) *cache.Front {
 		t.Fatal(err)
 	}
 	f, err := cache.New(cache.Config{
-		Burst: burst, Gate: gate, Transport: http.DefaultTransport, Hosts: []string{storeName}, Dir: filepath.Join(n.dir, "cache"),
+		Burst: burst, Gate: gate, Transport: cache.Transport(nil, nil), Hosts: []string{storeName}, Dir: filepath.Join(n.dir, "cache"),
 		Results: n.results(), Random: rand.Reader, Now: time.Now, MaxManifest: n.maxManifest,
 	})
 	if err != nil {
@@ -63,7 +63,7 @@ func write(t *testing.T, f *cache.Front, method, key string) {
 	w := httptest.NewRecorder()
 	f.ServeHTTP(w, r)
 	if w.Code != http.StatusOK {
-		t.Fatalf("%s %s: %d", method, key, w.Code)
+		t.Errorf("%s %s: %d", method, key, w.Code)
 	}
 }
 
