@@ -77,7 +77,7 @@ func TestWipeWaitsForNobody(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			within(t, 10*time.Second, "the wipe", func() {
+			within(t, 30*time.Second, "the wipe", func() {
 				if _, err := f.Wipe(); err != nil {
 					t.Error(err)
 				}
@@ -127,13 +127,13 @@ func TestStagingThatStalls(t *testing.T) {
 			filled := make(chan error, 1)
 			go func() { filled <- f.Prefetch(context.Background()) }()
 			for range 2 {
-				within(t, 20*time.Second, "the read", func() {
+				within(t, time.Minute, "the read", func() {
 					if code, body := send(t, "GET", front.URL+"/data/a", ""); code != 200 || body != "from home" {
 						t.Errorf("%d %q", code, body)
 					}
 				})
 			}
-			within(t, 20*time.Second, "the filling", func() {
+			within(t, time.Minute, "the filling", func() {
 				if err := <-filled; err == nil || strings.Contains(err.Error(), path) {
 					t.Errorf("Prefetch: %v, want an error that does not tell the URL", err)
 				}
