@@ -137,7 +137,7 @@ func New(c Config) (*Agent, error) {
 		return nil, err
 	}
 	if a.journal.lost > 0 {
-		c.Log.Error("usage journal was damaged; a copy was kept beside it", "lost_bytes", a.journal.lost)
+		c.Log.Error("usage journal was damaged; a copy was kept beside it if the disk had room", "lost_bytes", a.journal.lost)
 	}
 	if a.meter, err = newMeter(a.journal, c.Join.NodeName, c.Join.Burst, c.Boot, c.Since, c.Wall); err != nil {
 		return nil, err

@@ -77,8 +77,9 @@ func (b bootAnchor) at(since time.Duration) time.Time { return b.Wall.Add(since 
 // One goroutine writes intervals, others read what is pending and acknowledge:
 // boot, beat, open, done and free change in the writer's calls only.
 type journal struct {
-	path string
-	sync func(*os.File) error // makes a write durable
+	path    string
+	sync    func(*os.File) error       // makes a write durable
+	replace func(string, []byte) error // replaces a file
 
 	mu      sync.Mutex
 	file    *os.File
@@ -94,10 +95,13 @@ type journal struct {
 	lost    int64                 // bytes that could not be read at the start
 }
 
-// openJournal reads the journal in dir, or begins one.
-func openJournal(dir string) (*journal, error) {
+// openJournal reads the journal in dir, or begins one. A disk that is full
+// keeps no agent from starting again: what is there is then gone on with.
+func openJournal(dir string) (*journal, error) { return openJournalBy(dir, writeFile) }
+
+func openJournalBy(dir string, replace func(string, []byte) error) (*journal, error) {
 	j := &journal{
-		path: filepath.Join(dir, "usage.journal"), sync: (*os.File).Sync,
+		path: filepath.Join(dir, "usage.journal"), sync: (*os.File).Sync, replace: replace,
 		open: map[holding]interval{}, done: map[holding]time.Time{}, free: map[string]time.Time{},
 	}
 	data, err := os.ReadFile(j.path)
@@ -107,19 +111,37 @@ func openJournal(dir string) (*journal, error) {
 	good := j.replay(data)
 	j.lost = int64(len(data)) - good
 	j.lastSeq += j.lost // each lost entry had at least a byte, so no number comes twice
-	if j.id == "" {
+	begun := j.id != ""
+	if !begun {
 		j.id = rand.Text()
 	}
+	err = nil
 	if j.lost > 0 {
-		aside := fmt.Sprintf("%s.damaged-%d", j.path, j.lastSeq)
-		if err := writeFile(aside, data); err != nil {
-			return nil, fmt.Errorf("keep the damaged usage journal: %w", err)
-		}
+		err = replace(fmt.Sprintf("%s.damaged-%d", j.path, j.lastSeq), data)
 	}
-	if err := j.rewrite(); err != nil {
+	if err == nil {
+		err = j.rewrite()
+	}
+	if err != nil && begun {
+		err = j.goOn(good)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("write usage journal %s: %w: make room on the disk", j.path, err)
 	}
 	return j, nil
+}
+
+// goOn appends to the file as it is, behind its good bytes.
+func (j *journal) goOn(good int64) error {
+	f, err := os.OpenFile(j.path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(good); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	j.file, j.size = f, good
+	return nil
 }
 
 // replay applies all whole entries and returns how many bytes they take.
@@ -194,7 +216,7 @@ func (j *journal) append(build func(seq int64) entry) error {
 // rewrite replaces the file by what still matters.
 func (j *journal) rewrite() error {
 	data := j.snapshot()
-	if err := writeFile(j.path, data); err != nil {
+	if err := j.replace(j.path, data); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(j.path, os.O_WRONLY, 0)

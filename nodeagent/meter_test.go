@@ -3,6 +3,7 @@ package nodeagent
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -356,6 +357,43 @@ func TestDamagedJournal(t *testing.T) {
 }
 
 // The journal does not grow for ever, and compaction loses nothing.
+// An agent that is started again on a full disk must run: it is the dead-man.
+// What it has recorded is still sent.
+func TestJournalOnAFullDisk(t *testing.T) {
+	full := func(string, []byte) error { return errors.New("no space left on device") }
+	for name, torn := range map[string]string{"whole": "", "torn": "0000 {half"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.run("pod-1", "gpu-0")
+			b.pass(time.Minute)
+			b.finish("pod-1")
+			b.look()
+			want := b.meter.journal.pending(10)
+			b.kill([]byte(torn))
+			j, err := openJournalBy(b.dir, full)
+			if err != nil || len(want) == 0 {
+				t.Fatalf("%v, %d records before", err, len(want))
+			}
+			if diff := gocmp.Diff(want, j.pending(10)); diff != "" {
+				t.Error(diff)
+			}
+			if err := j.acknowledge(j.id, want[len(want)-1].Seq); err != nil {
+				t.Error(err)
+			}
+			if err := j.close(); err != nil {
+				t.Fatal(err)
+			}
+			again, err := openJournal(b.dir)
+			if err != nil || len(again.pending(10)) != 0 || again.lost != 0 {
+				t.Errorf("what was written behind it: %v, %+v", err, again)
+			}
+		})
+	}
+	if _, err := openJournalBy(t.TempDir(), full); err == nil {
+		t.Error("a journal begins on a full disk")
+	}
+}
+
 func TestCompaction(t *testing.T) {
 	b := newBench(t)
 	j := b.meter.journal

@@ -57,7 +57,7 @@ func (l looker) clock(c link.Offset) link.Evidence {
 	e := link.Evidence{Gate: "clock", From: "controller's clock in the last reply", Seen: "not compared yet"}
 	if c.Known {
 		e.Seen = fmt.Sprintf("%v ahead, ±%v", c.Ahead, c.Error)
-		e.OK = c.Ahead.Abs()-c.Error < maxOffset
+		e.OK = c.Ahead.Abs()-c.Error < maxOffset && c.Error < maxOffset // what is hardly known is no evidence
 	}
 	return e
 }

@@ -13,6 +13,7 @@ import (
 	"spillway.dev/spillway/nodeagent/link"
 )
 
+// cases: E1 LeastAuthority#157, boot2docker#469 (a node whose clock is off is not ready)
 func TestEvidence(t *testing.T) {
 	gpu := Device{ID: "gpu-0", Resource: "nvidia.com/gpu", Model: "H200", Healthy: true}
 	sick := Device{ID: "gpu-1", Resource: "nvidia.com/gpu", Model: "H200"}
@@ -25,6 +26,7 @@ func TestEvidence(t *testing.T) {
 		"all is well":          {func(*looker, *machineOf, *link.Offset) {}, "", ""},
 		"no contact yet":       {func(_ *looker, _ *machineOf, c *link.Offset) { *c = link.Offset{} }, "clock", "not compared yet"},
 		"a clock 2 s ahead":    {func(_ *looker, _ *machineOf, c *link.Offset) { c.Ahead = 2 * time.Second }, "clock", "2s ahead"},
+		"a clock hardly known": {func(_ *looker, _ *machineOf, c *link.Offset) { c.Ahead, c.Error = time.Hour, 2*time.Hour }, "clock", "1h0m0s ahead"},
 		"a clock 2 s behind":   {func(_ *looker, _ *machineOf, c *link.Offset) { c.Ahead = -2 * time.Second }, "clock", "-2s ahead"},
 		"swap":                 {func(l *looker, _ *machineOf, _ *link.Offset) { l.proc = "testproc" }, "swap", "/dev/vdb"},
 		"swap that is unknown": {func(l *looker, _ *machineOf, _ *link.Offset) { l.proc = "/nowhere" }, "swap", "no such file"},

@@ -380,6 +380,7 @@ func TestWipe(t *testing.T) {
 	}
 }
 
+// cases: A16 minio-js#1318, minio-go#507 (what was left half-written is never gone on with)
 func TestUnlockAdoptsWhatTheManifestNames(t *testing.T) {
 	g := newRig(t)
 	g.put(t, "a", blob(1000, "a"))

@@ -233,7 +233,9 @@ func writeHead(w http.ResponseWriter, r *http.Request, e *entry, part span, fres
 		h["X-Amz-Version-Id"] = []string{e.object.VersionID}
 	}
 	h["Etag"] = []string{`"` + e.object.ETag + `"`} // cases: B2 cloud37#215
-	h["Last-Modified"] = []string{e.object.LastModified.UTC().Format(http.TimeFormat)}
+	if !e.object.LastModified.IsZero() {            // a store that says nothing is not spoken for
+		h["Last-Modified"] = []string{e.object.LastModified.UTC().Format(http.TimeFormat)}
+	}
 	h["Content-Length"] = []string{strconv.FormatInt(part.length, 10)}
 	if !part.partial {
 		w.WriteHeader(http.StatusOK)

@@ -3,6 +3,7 @@ package cache_test
 import (
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -44,7 +45,7 @@ func (n *node) front(t *testing.T, key seal.DataKey) *cache.Front {
 		t.Fatal(err)
 	}
 	f, err := cache.New(cache.Config{
-		Burst: burst, Gate: gate, Transport: http.DefaultTransport, Hosts: []string{storeName}, Dir: filepath.Join(n.dir, "cache"),
+		Burst: burst, Gate: gate, Transport: cache.Transport(nil, nil), Hosts: []string{storeName}, Dir: filepath.Join(n.dir, "cache"),
 		Results: n.results(), Random: rand.Reader, Now: time.Now, MaxManifest: n.maxManifest,
 	})
 	if err != nil {
@@ -63,7 +64,7 @@ func write(t *testing.T, f *cache.Front, method, key string) {
 	w := httptest.NewRecorder()
 	f.ServeHTTP(w, r)
 	if w.Code != http.StatusOK {
-		t.Fatalf("%s %s: %d", method, key, w.Code)
+		t.Errorf("%s %s: %d", method, key, w.Code)
 	}
 }
 
@@ -178,5 +179,36 @@ func TestResultsAfterTheWipe(t *testing.T) {
 	}
 	if len(before) != len(after) || names(f) != "a b" {
 		t.Errorf("the file grew from %d to %d bytes, known: %q", len(before), len(after), names(f))
+	}
+}
+
+// Headers that the store did not send are not made up from the disk.
+func TestNoHeaderIsMadeUp(t *testing.T) {
+	f, front := fakeHome(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"e"`)
+		w.Header()["Content-Type"] = nil
+		if r.Header.Get("If-None-Match") == `"e"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		_, _ = io.WriteString(w, "an object")
+	})
+	if err := f.Unlock(seal.DataKey{1}, datasync.Manifest{Burst: burst}); err != nil {
+		t.Fatal(err)
+	}
+	var headers []string
+	for range 2 {
+		resp, err := http.Get(front.URL + "/data/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "an object" {
+			t.Errorf("%q, %v", body, err)
+		}
+		_ = resp.Body.Close()
+		headers = append(headers, headerText(resp.Header))
+	}
+	if s := f.Stats(); s.Hits != 1 || headers[0] != headers[1] {
+		t.Errorf("%d hits, from the store:\n%s\nfrom the disk:\n%s", s.Hits, headers[0], headers[1])
 	}
 }

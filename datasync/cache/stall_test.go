@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,7 +77,7 @@ func TestWipeWaitsForNobody(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			within(t, 10*time.Second, "the wipe", func() {
+			within(t, 30*time.Second, "the wipe", func() {
 				if _, err := f.Wipe(); err != nil {
 					t.Error(err)
 				}
@@ -125,13 +127,13 @@ func TestStagingThatStalls(t *testing.T) {
 			filled := make(chan error, 1)
 			go func() { filled <- f.Prefetch(context.Background()) }()
 			for range 2 {
-				within(t, 20*time.Second, "the read", func() {
+				within(t, time.Minute, "the read", func() {
 					if code, body := send(t, "GET", front.URL+"/data/a", ""); code != 200 || body != "from home" {
 						t.Errorf("%d %q", code, body)
 					}
 				})
 			}
-			within(t, 20*time.Second, "the filling", func() {
+			within(t, time.Minute, "the filling", func() {
 				if err := <-filled; err == nil || strings.Contains(err.Error(), path) {
 					t.Errorf("Prefetch: %v, want an error that does not tell the URL", err)
 				}
@@ -172,4 +174,42 @@ func TestEndlessManifest(t *testing.T) {
 			t.Errorf("Manifest: %v", err)
 		}
 	})
+}
+
+// A thousand reads take as many connections to the gate as read at a time.
+//
+// cases: E8 mimir#13841, versitygw PR#353, s3fs PR#404
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	var opened atomic.Int64
+	home := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"e"`)
+		if r.Header.Get("If-None-Match") != "" {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		_, _ = io.WriteString(w, "an object")
+	}))
+	home.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	home.Start()
+	t.Cleanup(home.Close)
+	n := newNode(t)
+	n.home = home
+	f := n.front(t, n.key)
+	const jobs = 8
+	var all sync.WaitGroup
+	for job := range jobs {
+		all.Go(func() {
+			for i := range 125 {
+				write(t, f, []string{"GET", "GET", "PUT"}[i%3], fmt.Sprint(job, "/", i%5))
+			}
+		})
+	}
+	all.Wait()
+	if got := opened.Load(); got > 4*jobs {
+		t.Errorf("%d connections for %d jobs", got, jobs)
+	}
 }

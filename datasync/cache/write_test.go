@@ -46,6 +46,7 @@ func TestUploadsAreRecorded(t *testing.T) {
 		"unsigned payload": {DisableContentSha256: true},
 		"with md5":         {SendContentMd5: true},
 		"with a trailer":   {AutoChecksum: minio.ChecksumCRC32C},
+		"with CRC64NVME":   {AutoChecksum: minio.ChecksumCRC64NVME}, // cases: B13 cloud37#283
 	}
 	for name, opts := range single {
 		t.Run(name, func(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -341,6 +343,50 @@ func TestSweepNeverTakesAFailedListingForEmpty(t *testing.T) {
 			}}
 			if swept, err := staging(t, e).Sweep(t.Context(), "spw-f"); err == nil {
 				t.Errorf("Sweep: %+v without error", swept)
+			}
+		})
+	}
+}
+
+// What will not get better is asked once; who calls decides what it means.
+//
+// cases: H-29 restic/restic#1628, restic/restic#5452, neondatabase/neon#7127
+func TestFinalAnswersAreNotAskedAgain(t *testing.T) {
+	for status, want := range map[int]error{
+		http.StatusNotFound: s3.ErrNotFound, http.StatusUnauthorized: s3.ErrDenied, http.StatusForbidden: s3.ErrDenied,
+		http.StatusPreconditionFailed: s3.ErrChanged, http.StatusInsufficientStorage: nil,
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			var asked atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				asked.Add(1)
+				w.WriteHeader(status)
+			}))
+			t.Cleanup(server.Close)
+			end := s3.Endpoint{URL: server.URL, AccessKey: "a", SecretKey: "b"}
+			src, err := s3.NewSource(end)
+			if err != nil {
+				t.Fatal(err)
+			}
+			staging, err := s3.NewStaging(end)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, call := range map[string]func() error{
+				"pin": func() error { _, err := src.Pin(t.Context(), "data", "k"); return err },
+				"open": func() error {
+					_, err := src.Open(t.Context(), datasync.Object{Bucket: "data", Key: "k", ETag: "e"})
+					return err
+				},
+				"put": func() error { return staging.Put(t.Context(), "staging", "k", strings.NewReader("x"), 1) },
+			} {
+				asked.Store(0)
+				if err := call(); err == nil || want != nil && !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", name, err, want)
+				}
+				if n := asked.Load(); n != 1 {
+					t.Errorf("%s: asked %d times", name, n)
+				}
 			}
 		})
 	}

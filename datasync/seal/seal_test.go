@@ -59,7 +59,8 @@ func pattern(n int) []byte {
 	return b
 }
 
-// cases: B4 s3-orchestrator PR#1190, B5 Azure sdk-java#41709
+// cases: B4 s3-orchestrator PR#1190, B5 Azure sdk-java#41709; B11 restic#5291, kopia#5188
+// (the sealed size depends on nothing but the size)
 func TestEverySizeRoundTrips(t *testing.T) {
 	key := newKey(t)
 	check := func(t interface{ Fatalf(string, ...any) }, n int, split int) {
@@ -209,7 +210,10 @@ func TestNoWrongByteIsGivenOut(t *testing.T) {
 	})
 }
 
-// Chunks of two sealings under one key and context can't be mixed.
+// Chunks of two sealings under one key and context can't be mixed: a retry
+// draws a salt of its own.
+//
+// cases: B8 s3-orchestrator PR#372
 func TestSplicedMessagesAreRefused(t *testing.T) {
 	key := newKey(t)
 	plain := pattern(3 * seal.ChunkSize)
@@ -264,7 +268,7 @@ func TestContextsNeverShareAnEncoding(t *testing.T) {
 	})
 }
 
-// cases: A1 minio-go#1451 (a short body is never sealed into a complete message)
+// cases: A1 minio-go#1451, A2 gitea PR#38753 (a short body is never sealed into a complete message)
 func TestShortAndLongSourcesAreErrors(t *testing.T) {
 	key := newKey(t)
 	for _, n := range []int{0, 10, 16383, 16384, 16385, 32768} {
