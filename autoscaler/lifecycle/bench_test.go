@@ -232,6 +232,7 @@ type yard struct {
 	released bool
 	refusal  string // of every purchase, when set
 	slow     bool   // machines are not bought
+	absent   bool   // nodes never join
 	ensure   map[int32]error
 }
 
@@ -285,7 +286,7 @@ func (y *yard) tick() {
 			v.Refusal = y.refusal
 		case !v.Bought:
 			v.Bought, v.InstanceID, v.Created, v.Started = true, "i-"+v.Name, y.now, y.now
-		case v.Node == "":
+		case v.Node == "" && !y.absent:
 			v.Node = v.Name
 			y.register(v)
 		}
