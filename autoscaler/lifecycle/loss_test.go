@@ -147,3 +147,23 @@ func TestAllMachinesGoBack(t *testing.T) {
 		t.Errorf("settlement %+v", b.books.settlement)
 	}
 }
+
+// TestTheGateStaysOpenForResults: the Burst is deleted while its pod runs, and
+// the controller restarts. The gate has forgotten its grants: without new ones
+// nothing that the pod gives back could come home.
+func TestTheGateStaysOpenForResults(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.work.onAdmit = func(name string) { b.place(name, 0, corev1.PodRunning) }
+	b.live(v1alpha1.PodsAdmitted)
+	b.vault.hand = errDown() // the results are not home yet
+	b.delete()
+	b.step()
+	b.restart()
+	b.vault.prepared = 0
+	b.step()
+	if b.has(v1alpha1.ResultsHome) || b.vault.prepared == 0 {
+		t.Errorf("the gate was opened %d times after the restart; %v", b.vault.prepared, b.facts())
+	}
+	b.vault.hand = nil
+	b.untilOver()
+}
