@@ -370,6 +370,7 @@ type agents struct {
 	reports map[string]report
 	told    map[string]link.Orders
 	silent  bool
+	denies  bool // that they ever had the key
 }
 
 func (a *agents) Report(node string) (link.Report, time.Time, bool) {
@@ -403,7 +404,7 @@ func (a *agents) tick() {
 
 // wipe makes a complete proof.
 func (a *agents) wipe(r *report, o *link.WipeOrder) {
-	p := wipe.Proof{Burst: r.Burst, Node: r.Node, OrderID: o.ID, At: a.now, KeyDestroyed: true, Areas: []wipe.Area{{Path: "/", Empty: true}}}
+	p := wipe.Proof{Burst: r.Burst, Node: r.Node, OrderID: o.ID, At: a.now, KeyReceived: r.KeyHeld && !a.denies, KeyDestroyed: true, Canary: wipe.CanaryUnwrap{OpenedBefore: true}, Areas: []wipe.Area{{Path: "/", Empty: true}}}
 	for _, name := range wipe.RequiredSteps() {
 		p.Steps = append(p.Steps, wipe.Step{Name: name, OK: true})
 	}

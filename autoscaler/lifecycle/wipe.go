@@ -82,8 +82,13 @@ func (r *Reconciler) proof(b record, m *v1alpha1.BurstMachine) (wipe.Level, erro
 	if err != nil {
 		return "", err
 	}
-	if p.Burst != b.uid() || p.Node != m.Name {
+	switch {
+	case p.Burst != b.uid() || p.Node != m.Name:
 		return "", fmt.Errorf("the proof is about burst %s on node %s", p.Burst, p.Node)
+	case b.has(v1alpha1.KeyReleased) && !p.KeyReceived:
+		// It reported that it held the key: what it says about a canary that was
+		// never sealed shows nothing.
+		return "", fmt.Errorf("the proof says that the node never had the data key, which it held")
 	}
 	data, err := json.Marshal(report.Wipe)
 	if err != nil {
