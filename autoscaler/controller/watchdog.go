@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/quota"
 )
@@ -31,6 +34,38 @@ func unowned(accounts []quota.Account, bursts []v1alpha1.Burst, now time.Time) [
 	}
 	slices.Sort(lost)
 	return lost
+}
+
+// outlived names the Bursts that are over for longer than they are kept. What
+// outlives them is in the ledger and in the records.
+func outlived(bursts []v1alpha1.Burst, now time.Time, keep time.Duration) []v1alpha1.Burst {
+	return slices.DeleteFunc(slices.Clone(bursts), func(b v1alpha1.Burst) bool {
+		for _, fact := range []string{v1alpha1.Complete, v1alpha1.Failed} {
+			c := meta.FindStatusCondition(b.Status.Conditions, fact)
+			if c != nil && len(b.Finalizers) == 0 && now.Sub(c.LastTransitionTime.Time) > keep {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// prune deletes what [outlived] names: every Burst is read in every cycle.
+func (p *process) prune(ctx context.Context) error {
+	if p.KeepBursts <= 0 {
+		return nil // kept for ever
+	}
+	bursts := &v1alpha1.BurstList{}
+	if err := p.mgr.GetClient().List(ctx, bursts); err != nil {
+		return fmt.Errorf("list bursts: %w", err)
+	}
+	for _, b := range outlived(bursts.Items, time.Now(), p.KeepBursts) {
+		err := p.mgr.GetClient().Delete(ctx, &b, client.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("prune burst %s/%s: %w", b.Namespace, b.Name, err)
+		}
+	}
+	return nil
 }
 
 // lookForUnowned says which reservations nobody will settle.

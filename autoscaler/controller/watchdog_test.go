@@ -28,3 +28,24 @@ func TestReservationsWithoutABurstAreNamed(t *testing.T) {
 		t.Errorf("unowned (-want +got):\n%s", diff)
 	}
 }
+
+// TestBurstsAreKeptForAWhile, and those that still owe something for ever.
+func TestBurstsAreKeptForAWhile(t *testing.T) {
+	now, keep := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC), 24*time.Hour
+	burst := func(name, fact string, age time.Duration, finalizers ...string) v1alpha1.Burst {
+		b := v1alpha1.Burst{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
+		b.Status.Conditions = []metav1.Condition{{Type: fact, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-age))}}
+		return b
+	}
+	var got []string
+	for _, b := range outlived([]v1alpha1.Burst{
+		burst("old", v1alpha1.Complete, 2*keep), burst("old failure", v1alpha1.Failed, 2*keep), burst("young", v1alpha1.Complete, keep/2),
+		burst("open", v1alpha1.Settled, 2*keep), burst("held", v1alpha1.Complete, 2*keep, v1alpha1.BurstFinalizer),
+		{},
+	}, now, keep) {
+		got = append(got, b.Name)
+	}
+	if diff := cmp.Diff([]string{"old", "old failure"}, got); diff != "" {
+		t.Errorf("outlived (-want +got):\n%s", diff)
+	}
+}

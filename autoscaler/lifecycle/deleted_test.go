@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +42,8 @@ func TestDeletedAtAnyMoment(t *testing.T) {
 					b.delete()
 				}
 				b.restart()
+				var end string
+				b.r.Noted = func(fact, _ string) { end = fact }
 				b.vault.unstaged = false
 				deleted := b.now
 				b.untilOver()
@@ -48,6 +51,9 @@ func TestDeletedAtAnyMoment(t *testing.T) {
 					t.Errorf("it took %s", took)
 				}
 				b.wantNothingLeft(running)
+				if done := slices.Contains(facts[8:], fact); done && end != v1alpha1.Complete {
+					t.Errorf("the work had succeeded before, and the burst ended as %s", end)
+				}
 			})
 		}
 	}
