@@ -5,7 +5,10 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -371,6 +374,7 @@ type agents struct {
 	told    map[string]link.Orders
 	silent  bool
 	denies  bool // that they ever had the key
+	empty   bool // their caches are never filled
 }
 
 func (a *agents) Report(node string) (link.Report, time.Time, bool) {
@@ -392,7 +396,7 @@ func (a *agents) tick() {
 		if o.Key != nil {
 			r.KeyHeld = true
 		}
-		if o.Stage != nil {
+		if o.Stage != nil && !a.empty {
 			r.Staged.ManifestSHA256 = o.Stage.ManifestSHA256
 		}
 		if o.Wipe != nil && r.Wipe == nil {
@@ -507,6 +511,17 @@ func (b *bench) step() {
 	b.yard.tick()
 	b.agents.tick()
 }
+
+// full is the disk of the records without room; free has some again.
+func (b *bench) full() {
+	file := filepath.Join(b.records.Dir, "certificates")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	b.records.Dir = file // a file is no folder: nothing can be kept in it
+}
+
+func (b *bench) free() { b.records.Dir = strings.TrimSuffix(b.records.Dir, "/certificates") }
 
 // reboot starts the node's machine again: another boot, no key in memory.
 func (b *bench) reboot() {

@@ -46,6 +46,15 @@ func TestNoNeighbourHoldsAMachine(t *testing.T) {
 		"the node reboots before it holds the key": {
 			v1alpha1.NodeJoined, func(b *bench) { b.reboot() }, ReasonMachineLost, time.Hour,
 		},
+		"the node never fills its cache": {
+			v1alpha1.NodeJoined, func(b *bench) { b.agents.empty = true }, ReasonStagingStalled, time.Hour,
+		},
+		"the pods can't be let in": {
+			v1alpha1.NodeJoined, func(b *bench) { b.work.admit = map[string]error{"pod-0": errDown()} }, ReasonReadyDeadline, time.Hour,
+		},
+		"the records can't be written any more": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.full(); b.later(2*time.Hour, b.free) }, "ResultsLost", time.Hour,
+		},
 		"the source store goes down while the work runs": {
 			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.release = errDown() }, "Succeeded", 0,
 		},
