@@ -178,9 +178,11 @@ func (m *Machines) infraMachine(o Order, meta metav1.ObjectMeta) *infrav1.Spillw
 // deleted without a time limit: the default counts from the deletion, which
 // the hooks hold up for longer. It is not drained: when the hooks fall the work
 // is over and the node is wiped, and a drain would hold up the delete call for
-// 20 s (cases: B-5 cluster-api#12920, B-7 cluster-api#1870).
+// 20 s (cases: B-5 cluster-api#12920, B-7 cluster-api#1870). A volume that never
+// detaches holds it up for half a minute only: nothing on the node writes any
+// more (cases: B-8 cluster-api#6285, #8507).
 func (m *Machines) machine(o Order, meta metav1.ObjectMeta) *clusterv1.Machine {
-	userData, forever := meta.Name+"-userdata", int32(0)
+	userData, forever, detach := meta.Name+"-userdata", int32(0), int32(30)
 	meta.Annotations = map[string]string{
 		PreDrainHook: "spillway", PreTerminateHook: "spillway", clusterv1.ExcludeNodeDrainingAnnotation: "spillway",
 	}
@@ -192,7 +194,7 @@ func (m *Machines) machine(o Order, meta metav1.ObjectMeta) *clusterv1.Machine {
 			InfrastructureRef: clusterv1.ContractVersionedObjectReference{
 				APIGroup: infrav1.Group, Kind: "SpillwayMachine", Name: meta.Name,
 			},
-			Deletion: clusterv1.MachineDeletionSpec{NodeDeletionTimeoutSeconds: &forever},
+			Deletion: clusterv1.MachineDeletionSpec{NodeDeletionTimeoutSeconds: &forever, NodeVolumeDetachTimeoutSeconds: &detach},
 		},
 	}
 }

@@ -74,7 +74,9 @@ func get[T client.Object](t *testing.T, c client.Client, name string, obj T) T {
 }
 
 // cases: B-23 kubernetes-sigs/cluster-api#75, kubernetes/autoscaler#5465: a
-// bare Machine; B-19 k0rdent/kcm#1077: one string, fixed in advance.
+// bare Machine; B-19 k0rdent/kcm#1077: one string, fixed in advance; B-5
+// cluster-api#12920, B-7 #1870, #2998, B-8 #6285, #8507: neither a pod that is
+// kept, nor a dead kubelet, nor a volume that never detaches holds its end up.
 func TestEnsureMakesAMachineThatNothingRefills(t *testing.T) {
 	m := newMachines(t)
 	for range 2 { // the second time changes nothing
@@ -94,11 +96,11 @@ func TestEnsureMakesAMachineThatNothingRefills(t *testing.T) {
 	if diff := cmp.Diff(hooks, machine.Annotations); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
-	zero, userData := int32(0), node+"-userdata"
+	zero, detach, userData := int32(0), int32(30), node+"-userdata"
 	spec := clusterv1.MachineSpec{
 		ClusterName: "onprem", Bootstrap: clusterv1.Bootstrap{DataSecretName: &userData},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.spillway.dev", Kind: "SpillwayMachine", Name: node},
-		Deletion:          clusterv1.MachineDeletionSpec{NodeDeletionTimeoutSeconds: &zero},
+		Deletion:          clusterv1.MachineDeletionSpec{NodeDeletionTimeoutSeconds: &zero, NodeVolumeDetachTimeoutSeconds: &detach},
 	}
 	if diff := cmp.Diff(spec, machine.Spec); diff != "" {
 		t.Errorf("Machine (-want +got):\n%s", diff)

@@ -72,6 +72,8 @@ type Config struct {
 	CycleEvery, CycleIdle time.Duration
 	OffersEvery           time.Duration
 	SweepEvery            time.Duration
+	// KeepBursts is how long a Burst stays after it is over; 0 means for ever.
+	KeepBursts time.Duration
 	// LeaseDuration of leader election; the others follow from it.
 	LeaseDuration time.Duration
 
@@ -90,6 +92,7 @@ func Defaults() Config {
 	return Config{
 		ClusterName: "onprem", Planning: plan.Defaults(), Life: lifecycle.DefaultSettings(), Sweep: infra.DefaultSweepRules(),
 		CycleEvery: 10 * time.Second, CycleIdle: time.Second, OffersEvery: time.Minute, SweepEvery: time.Minute,
+		KeepBursts:    30 * 24 * time.Hour,
 		LeaseDuration: 15 * time.Second, Metrics: "0",
 	}
 }

@@ -15,6 +15,7 @@ type meters struct {
 	decisions *prometheus.CounterVec
 	waiting   *prometheus.GaugeVec
 	facts     *prometheus.CounterVec
+	unowned   prometheus.Gauge
 }
 
 // newMeters registers the metrics; a second controller in one process shares
@@ -30,6 +31,9 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 		facts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_burst_facts_total", Help: "Facts recorded in the lives of bursts, by fact and reason.",
 		}, []string{"fact", "reason"}),
+		unowned: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "spillway_reservations_unowned", Help: "Open reservations whose Burst does not exist any more.",
+		}),
 	}
 	var err error
 	m.decisions, err = registered(r, m.decisions)
@@ -38,6 +42,9 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 	}
 	if err == nil {
 		m.facts, err = registered(r, m.facts)
+	}
+	if err == nil {
+		m.unowned, err = registered(r, m.unowned)
 	}
 	return m, err
 }

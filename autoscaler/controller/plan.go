@@ -220,6 +220,7 @@ func (p *process) sweepAll(ctx context.Context, known func(context.Context) (inf
 	for _, node := range strays {
 		p.Log.Warn("sweeper deletes a Node that belongs to no machine", "node", node)
 	}
+	err = errors.Join(err, p.lookForUnowned(ctx), p.prune(ctx))
 	problems := make([]error, len(clouds.Items))
 	var sweeps sync.WaitGroup
 	for i, cloud := range clouds.Items { // a slow cloud does not hold up the others

@@ -5,7 +5,10 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,6 +235,7 @@ type yard struct {
 	released bool
 	refusal  string // of every purchase, when set
 	slow     bool   // machines are not bought
+	absent   bool   // nodes never join
 	ensure   map[int32]error
 }
 
@@ -285,7 +289,7 @@ func (y *yard) tick() {
 			v.Refusal = y.refusal
 		case !v.Bought:
 			v.Bought, v.InstanceID, v.Created, v.Started = true, "i-"+v.Name, y.now, y.now
-		case v.Node == "":
+		case v.Node == "" && !y.absent:
 			v.Node = v.Name
 			y.register(v)
 		}
@@ -369,6 +373,8 @@ type agents struct {
 	reports map[string]report
 	told    map[string]link.Orders
 	silent  bool
+	denies  bool // that they ever had the key
+	empty   bool // their caches are never filled
 }
 
 func (a *agents) Report(node string) (link.Report, time.Time, bool) {
@@ -390,7 +396,7 @@ func (a *agents) tick() {
 		if o.Key != nil {
 			r.KeyHeld = true
 		}
-		if o.Stage != nil {
+		if o.Stage != nil && !a.empty {
 			r.Staged.ManifestSHA256 = o.Stage.ManifestSHA256
 		}
 		if o.Wipe != nil && r.Wipe == nil {
@@ -402,7 +408,7 @@ func (a *agents) tick() {
 
 // wipe makes a complete proof.
 func (a *agents) wipe(r *report, o *link.WipeOrder) {
-	p := wipe.Proof{Burst: r.Burst, Node: r.Node, OrderID: o.ID, At: a.now, KeyDestroyed: true, Areas: []wipe.Area{{Path: "/", Empty: true}}}
+	p := wipe.Proof{Burst: r.Burst, Node: r.Node, OrderID: o.ID, At: a.now, KeyReceived: r.KeyHeld && !a.denies, KeyDestroyed: true, Canary: wipe.CanaryUnwrap{OpenedBefore: true}, Areas: []wipe.Area{{Path: "/", Empty: true}}}
 	for _, name := range wipe.RequiredSteps() {
 		p.Steps = append(p.Steps, wipe.Step{Name: name, OK: true})
 	}
@@ -505,6 +511,17 @@ func (b *bench) step() {
 	b.yard.tick()
 	b.agents.tick()
 }
+
+// full is the disk of the records without room; free has some again.
+func (b *bench) full() {
+	file := filepath.Join(b.records.Dir, "certificates")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	b.records.Dir = file // a file is no folder: nothing can be kept in it
+}
+
+func (b *bench) free() { b.records.Dir = strings.TrimSuffix(b.records.Dir, "/certificates") }
 
 // reboot starts the node's machine again: another boot, no key in memory.
 func (b *bench) reboot() {

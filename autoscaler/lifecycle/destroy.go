@@ -48,24 +48,31 @@ func (r *Reconciler) machinesGone(ctx context.Context, b record) (outcome, error
 	return outcome{message: fmt.Sprintf("%s lists nothing of the burst since %s", b.Spec.Offer.Provider, last.UTC().Format(time.RFC3339))}, nil
 }
 
+// certify holds up the end of the burst when it fails, and not its money.
 func (r *Reconciler) certify(ctx context.Context, b record) (outcome, error) {
 	if !b.has(v1alpha1.KeyDestroyed) {
-		return outcome{pass: r.Settings.patiently()}, nil // the money does not wait for it
+		return outcome{pass: r.Settings.patiently()}, nil
 	}
-	if err := r.Joins.Revoke(ctx, b.Burst); err != nil {
-		return outcome{}, err
-	}
-	if err := r.Machines.Forget(ctx, b.UID); err != nil {
-		return outcome{}, err
-	}
-	c, err := r.certificate(b)
+	ref, err := r.issue(ctx, b)
 	if err != nil {
-		return outcome{}, err
-	}
-	ref, err := r.Records.Certify(b.uid(), c)
-	if err != nil {
-		return outcome{}, err
+		r.Log.Error("the burst is not certified yet; it is tried again", "burst", b.Name, "namespace", b.Namespace, "error", err)
+		return outcome{pass: r.Settings.patiently()}, nil
 	}
 	b.Status.Certificate = &ref
 	return outcome{message: fmt.Sprintf("certificate %s: %s", ref.Name, ref.Level)}, nil
+}
+
+// issue lets go of what the machines left here, and certifies their end.
+func (r *Reconciler) issue(ctx context.Context, b record) (v1alpha1.CertificateReference, error) {
+	if err := r.Joins.Revoke(ctx, b.Burst); err != nil {
+		return v1alpha1.CertificateReference{}, err
+	}
+	if err := r.Machines.Forget(ctx, b.UID); err != nil {
+		return v1alpha1.CertificateReference{}, err
+	}
+	c, err := r.certificate(b)
+	if err != nil {
+		return v1alpha1.CertificateReference{}, err
+	}
+	return r.Records.Certify(b.uid(), c)
 }

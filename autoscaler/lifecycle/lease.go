@@ -82,6 +82,9 @@ func (r *Reconciler) orders(ctx context.Context, b record, node string, report l
 		o.Wipe = b.wipeOrder()
 		return o, nil
 	}
+	if b.ending() && b.letIn() { // the gate forgets at a restart, and results still come
+		return o, r.Data.Prepare(ctx, b.Burst, b.Spec.Deadline.Time)
+	}
 	proven := b.has(v1alpha1.NodeJoined) && b.bootOf(node) == report.BootID
 	if !proven || !b.has(v1alpha1.Staged) || b.ending() {
 		return o, nil

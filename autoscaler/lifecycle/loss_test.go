@@ -12,6 +12,7 @@ import (
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/capi"
+	"spillway.dev/spillway/nodeagent/wipe"
 	"spillway.dev/spillway/quota"
 )
 
@@ -145,5 +146,57 @@ func TestAllMachinesGoBack(t *testing.T) {
 	}
 	if !b.books.settled || b.books.settlement.Seconds == 0 || b.books.settlement.Cause != quota.CauseProviderFault {
 		t.Errorf("settlement %+v", b.books.settlement)
+	}
+}
+
+// TestTheGateStaysOpenForResults: the Burst is deleted while its pod runs, and
+// the controller restarts. The gate has forgotten its grants: without new ones
+// nothing that the pod gives back could come home.
+func TestTheGateStaysOpenForResults(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.work.onAdmit = func(name string) { b.place(name, 0, corev1.PodRunning) }
+	b.live(v1alpha1.PodsAdmitted)
+	b.vault.hand = errDown() // the results are not home yet
+	b.delete()
+	b.step()
+	b.restart()
+	b.vault.prepared = 0
+	b.step()
+	if b.has(v1alpha1.ResultsHome) || b.vault.prepared == 0 {
+		t.Errorf("the gate was opened %d times after the restart; %v", b.vault.prepared, b.facts())
+	}
+	b.vault.hand = nil
+	b.untilOver()
+}
+
+// TestANodeCantDenyTheKey: a proof that leaves out the key that the node was
+// given is no proof of its end, and no certificate says so.
+func TestANodeCantDenyTheKey(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.serve()
+	b.agents.denies = true
+	b.liveOn(6 * time.Hour)
+	if !strings.Contains(b.fact(v1alpha1.WipeUnproven), "never had the data key") || b.has(v1alpha1.Wiped) {
+		t.Errorf("Wiped = %s, WipeUnproven = %s", b.fact(v1alpha1.Wiped), b.fact(v1alpha1.WipeUnproven))
+	}
+	if c := b.burst().Status.Certificate; c == nil || c.Level != string(wipe.Unproven) {
+		t.Errorf("certificate %+v", c)
+	}
+}
+
+// TestTheWipeIsCertifiedUnprovenInTime: a node that never answers is deleted at
+// the deadline all the same, and the certificate says what is not known.
+func TestTheWipeIsCertifiedUnprovenInTime(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.serve()
+	b.live(v1alpha1.WorkDone)
+	done := b.now
+	b.agents.silent = true
+	b.liveOn(2 * time.Hour)
+	if gone, most := b.yard.views[0].Gone, done.Add(b.r.Settings.WipeDeadline+time.Minute); gone.IsZero() || gone.After(most) {
+		t.Errorf("the machine was gone at %s, want it by %s", gone, most)
+	}
+	if c := b.burst().Status.Certificate; c == nil || c.Level != string(wipe.Unproven) {
+		t.Errorf("certificate %+v", c)
 	}
 }

@@ -51,20 +51,51 @@ func (r *Reconciler) tooLate(ctx context.Context, b record) (reason, message str
 	case l != nil && b.now.After(l.Hard.Time):
 		return ReasonMachineLost, "the last lease has run out: the node has ended itself", nil
 	case b.has(v1alpha1.NodeJoined):
-		lost, err := r.lostMachine(ctx, b)
-		if err == nil && lost == "" {
-			lost = r.rebooted(b)
-		}
-		return orNone(lost), lost, err
+		return r.idleTooLong(ctx, b)
 	}
 	return "", "", nil
 }
 
-func orNone(lost string) string {
-	if lost == "" {
-		return ""
+// slowestFill is how many bytes a second a node may take at the least to fill
+// its cache, beside the patience that everything gets.
+const slowestFill = 20 << 20
+
+// idleTooLong says why nodes that have joined wait for nothing.
+func (r *Reconciler) idleTooLong(ctx context.Context, b record) (reason, message string, err error) {
+	lost, err := r.lostMachine(ctx, b)
+	if err != nil {
+		return "", "", err
 	}
-	return ReasonMachineLost
+	if lost == "" {
+		lost = r.rebooted(b)
+	}
+	fill := r.Settings.StagingPatience + time.Duration(b.Status.Data.TotalBytes/slowestFill)*time.Second
+	switch {
+	case lost != "":
+		return ReasonMachineLost, lost, nil
+	case b.has(v1alpha1.KeyReleased) && b.now.After(b.at(v1alpha1.KeyReleased).Add(r.Settings.StagingPatience)):
+		return ReasonReadyDeadline, fmt.Sprintf("its pods could not be let in within %s; the controller's log has the errors", r.Settings.StagingPatience), nil
+	case !b.has(v1alpha1.KeyReleased) && b.now.After(latest(b.at(v1alpha1.NodeJoined), b.at(v1alpha1.Staged)).Add(fill)):
+		return ReasonStagingStalled, fmt.Sprintf("the nodes' caches are not filled after %s%s", fill, r.problems(b)), nil
+	}
+	return "", "", nil
+}
+
+// problems are the nodes' own words.
+func (r *Reconciler) problems(b record) (words string) {
+	for _, node := range b.nodes() {
+		if report, _, ok := r.Nodes.Report(node); ok && report.Problem != "" {
+			words += "; " + node + ": " + report.Problem
+		}
+	}
+	return words
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // rebooted says which node is not the boot any more that proved itself: it gets

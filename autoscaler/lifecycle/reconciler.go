@@ -114,7 +114,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("burst %s: add finalizer before anything is done: %w", req.NamespacedName, err)
 		}
 	}
-	if !burst.DeletionTimestamp.IsZero() && !b.ending() {
+	if !burst.DeletionTimestamp.IsZero() && !b.ending() && !b.has(v1alpha1.WorkDone) {
 		if err := r.save(ctx, b, func() { b.end("Deleted", "the Burst was deleted") }); err != nil {
 			return ctrl.Result{}, err
 		}

@@ -8,10 +8,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/capi"
 	"spillway.dev/spillway/quota"
 )
 
@@ -42,6 +45,15 @@ func TestNoNeighbourHoldsAMachine(t *testing.T) {
 		},
 		"the node reboots before it holds the key": {
 			v1alpha1.NodeJoined, func(b *bench) { b.reboot() }, ReasonMachineLost, time.Hour,
+		},
+		"the node never fills its cache": {
+			v1alpha1.NodeJoined, func(b *bench) { b.agents.empty = true }, ReasonStagingStalled, time.Hour,
+		},
+		"the pods can't be let in": {
+			v1alpha1.NodeJoined, func(b *bench) { b.work.admit = map[string]error{"pod-0": errDown()} }, ReasonReadyDeadline, time.Hour,
+		},
+		"the records can't be written any more": {
+			v1alpha1.PodsAdmitted, func(b *bench) { b.full(); b.later(2*time.Hour, b.free) }, "ResultsLost", time.Hour,
 		},
 		"the source store goes down while the work runs": {
 			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.release = errDown() }, "Succeeded", 0,
@@ -135,4 +147,82 @@ func TestLogsThatCanNeverComeHoldNobody(t *testing.T) {
 	if took := b.now.Sub(deleted); took > 5*time.Minute {
 		t.Errorf("the machine stayed for %s after the Job was deleted", took)
 	}
+}
+
+// TestTheJoinTokenOutlivesTheWait: the token is valid for as long as a node may
+// take to join, however late its machine was bought, and the end says so.
+//
+// cases: B-10 kubernetes-sigs/cluster-api#1433, #2770, #3734,
+// gardener/machine-controller-manager#772, aws/eks-anywhere#2372; B-19
+// k0rdent/kcm#1077 (the end names the providerID that was awaited)
+func TestTheJoinTokenOutlivesTheWait(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.yard.absent = true
+	b.live(v1alpha1.MachineBought)
+	s, p := b.r.Settings, &v1alpha1.BurstProvider{}
+	requested, bought := b.burst().Status.Lease.Issued.Time, b.now
+	if token, wait := s.JoinBy(p, requested), s.joinBy(p, bought); token.Before(wait) {
+		t.Errorf("the token ends at %s, the node may join until %s", token, wait)
+	}
+	b.liveOn(time.Hour)
+	got := b.fact(v1alpha1.Failed)
+	for _, want := range []string{ReasonJoinDeadline, "join token", "spillway://spw-0123abcd-0"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("Failed = %s, want %q in it", got, want)
+		}
+	}
+	if b.yard.views[0].Gone.IsZero() || !b.books.settled || b.books.settlement.Cause != quota.CauseProviderFault {
+		t.Errorf("machine %+v, settlement %+v", b.yard.views[0], b.books.settlement)
+	}
+}
+
+// TestTheMeterStopsWhereTheMachineWent: a machine that the cloud takes away
+// while the work runs is paid to that second, and nothing is put in its place.
+//
+// cases: B-17 kubernetes-sigs/cluster-api-provider-openstack#1741, B-31
+// aws/karpenter-provider-aws#9226, kubernetes-sigs/cluster-api-provider-aws#1899
+func TestTheMeterStopsWhereTheMachineWent(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.work.onAdmit = func(name string) { b.place(name, 0, corev1.PodRunning) }
+	b.live(v1alpha1.PodsAdmitted)
+	b.now = b.now.Add(17 * time.Minute)
+	b.yard.lose()
+	lost := b.now
+	b.agents.silent = true
+	b.liveOn(2 * time.Hour)
+	if got := b.books.settlement.MachineEnd; !got.Equal(lost) {
+		t.Errorf("paid until %s, the machine went at %s", got, lost)
+	}
+	if len(b.yard.views) != 1 || !strings.Contains(b.fact(v1alpha1.WorkDone), ReasonMachineLost) {
+		t.Errorf("machines %+v, WorkDone = %s", b.yard.views, b.fact(v1alpha1.WorkDone))
+	}
+}
+
+// TestPodsAreLetInWhenTheGPUsAreThere, not when the node is Ready.
+//
+// cases: H-20 NVIDIA/k8s-device-plugin#291, B-20 kubernetes-sigs/cluster-api#8357
+func TestPodsAreLetInWhenTheGPUsAreThere(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.live(v1alpha1.MachineBought)
+	b.yard.tick()
+	node := &corev1.Node{}
+	key := types.NamespacedName{Name: capi.NodeName(burstUID, 0)}
+	set := func(gpus string) {
+		if err := b.client.Get(t.Context(), key, node); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse(gpus)}
+		if err := b.client.Status().Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("0")
+	for range 5 {
+		b.step()
+	}
+	if len(b.work.admitted) > 0 {
+		t.Fatal("a pod was let in before the GPUs were allocatable")
+	}
+	set("1")
+	b.live(v1alpha1.PodsAdmitted)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -82,8 +84,13 @@ func (r *Reconciler) proof(b record, m *v1alpha1.BurstMachine) (wipe.Level, erro
 	if err != nil {
 		return "", err
 	}
-	if p.Burst != b.uid() || p.Node != m.Name {
+	switch {
+	case p.Burst != b.uid() || p.Node != m.Name:
 		return "", fmt.Errorf("the proof is about burst %s on node %s", p.Burst, p.Node)
+	case b.has(v1alpha1.KeyReleased) && !p.KeyReceived:
+		// It reported that it held the key: what it says about a canary that was
+		// never sealed shows nothing.
+		return "", fmt.Errorf("the proof says that the node never had the data key, which it held")
 	}
 	data, err := json.Marshal(report.Wipe)
 	if err != nil {
@@ -100,26 +107,34 @@ const erasedName = "erased.json"
 // where it stopped.
 const eraseTry = time.Minute
 
-// destroyKey holds up nothing when it fails: a staging store that is down must
-// not keep a machine, or money. Only the certificate waits for it.
+// destroyKey holds up nothing when it fails: a staging store that is down, or a
+// disk that is full, must not keep a machine, or money. Only the certificate
+// waits for it.
 func (r *Reconciler) destroyKey(ctx context.Context, b record) (outcome, error) {
 	bounded, cancel := context.WithTimeout(ctx, eraseTry)
-	e, err := r.Data.Erase(bounded, b.Burst)
-	cancel()
+	defer cancel()
+	e, err := r.erase(bounded, b)
 	if err != nil {
 		r.Log.Error("key and staging are not erased yet; it is tried again", "burst", b.Name, "namespace", b.Namespace, "error", err)
 		return outcome{pass: r.Settings.patiently()}, nil
 	}
+	return outcome{status: metav1.ConditionTrue, message: fmt.Sprintf("%s; %d staged objects deleted", e.Key.DestroyMethod, e.Staging.ObjectsDeleted)}, nil
+}
+
+// erase erases and keeps what came of it.
+func (r *Reconciler) erase(ctx context.Context, b record) (Erased, error) {
+	e, err := r.Data.Erase(ctx, b.Burst)
+	if err != nil {
+		return e, err
+	}
 	data, err := json.Marshal(e)
 	if err != nil {
-		return outcome{}, fmt.Errorf("keep what was erased: %w", err)
+		return e, fmt.Errorf("keep what was erased: %w", err)
 	}
-	if _, err := r.Records.Load(b.uid(), erasedName); err != nil { // a repetition finds less
-		if err := r.Records.Keep(b.uid(), erasedName, data); err != nil {
-			return outcome{}, err
-		}
+	if _, err := r.Records.Load(b.uid(), erasedName); !errors.Is(err, fs.ErrNotExist) {
+		return e, err // a repetition finds less
 	}
-	return outcome{status: metav1.ConditionTrue, message: fmt.Sprintf("%s; %d staged objects deleted", e.Key.DestroyMethod, e.Staging.ObjectsDeleted)}, nil
+	return e, r.Records.Keep(b.uid(), erasedName, data)
 }
 
 // certificate gathers what is known; its level follows from the evidence.
