@@ -108,7 +108,7 @@ func (b *bench) restart() {
 		b.t.Fatal(err)
 	}
 	settings := DefaultSettings()
-	settings.Poll = 20 * time.Second
+	settings.Poll = 30 * time.Second
 	b.r = &Reconciler{
 		Client: b.client, Reader: b.client, Ledger: b.books, Machines: b.yard, Joins: b.joins, Data: b.vault, Nodes: b.agents,
 		Records: b.records, Workload: b.work, LeaseKey: key, Settings: settings, Now: func() time.Time { return b.now }, Log: quiet(),

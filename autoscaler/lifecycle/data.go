@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -300,6 +301,14 @@ func (s *Stager) canary(ctx context.Context, b *v1alpha1.Burst) ([]byte, error) 
 
 func (s *Stager) emptied(ctx context.Context, b *v1alpha1.Burst) (wipe.Staging, error) {
 	e, err := s.staging(ctx, b)
+	if errors.Is(err, errNoStaging) {
+		if !(record{Burst: b}).has(v1alpha1.StagingStarted) {
+			return wipe.Staging{}, nil // nothing was staged
+		}
+		// Nobody can look any more. What is left is ciphertext without a key;
+		// a store that was not listed empty is never certified.
+		return wipe.Staging{Bucket: fmt.Sprintf("of burst %s at %s, out of reach", b.UID, b.Spec.Offer.Provider)}, nil
+	}
 	if err != nil {
 		return wipe.Staging{}, err
 	}
@@ -322,14 +331,20 @@ func (s *Stager) tenant(ctx context.Context, b *v1alpha1.Burst) (*v1alpha1.Burst
 	return t, nil
 }
 
+var errNoStaging = errors.New("it has no staging store")
+
 // staging is the provider's staging store.
 func (s *Stager) staging(ctx context.Context, b *v1alpha1.Burst) (s3.Endpoint, error) {
 	p := &v1alpha1.BurstProvider{}
-	if err := s.Client.Get(ctx, types.NamespacedName{Name: b.Spec.Offer.Provider}, p); err != nil {
+	err := s.Client.Get(ctx, types.NamespacedName{Name: b.Spec.Offer.Provider}, p)
+	if apierrors.IsNotFound(err) {
+		return s3.Endpoint{}, fmt.Errorf("provider %s was deleted: %w", b.Spec.Offer.Provider, errNoStaging)
+	}
+	if err != nil {
 		return s3.Endpoint{}, fmt.Errorf("read provider %s: %w", b.Spec.Offer.Provider, err)
 	}
 	if p.Spec.Staging == nil {
-		return s3.Endpoint{}, fmt.Errorf("provider %s has no staging store: set spec.staging", p.Name)
+		return s3.Endpoint{}, fmt.Errorf("provider %s: %w: set spec.staging", p.Name, errNoStaging)
 	}
 	return s.endpoint(ctx, p.Spec.Staging.Endpoint, p.Spec.Staging.Region, p.Spec.Staging.Secret)
 }
