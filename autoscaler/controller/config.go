@@ -119,3 +119,11 @@ func (c *Config) check() error {
 	}
 	return errors.Join(missing...)
 }
+
+// oneClock gives the planner the times that the others keep: what it reserves
+// for is then what can happen.
+func (c *Config) oneClock() {
+	p, l := &c.Planning, c.Life
+	p.Buy, p.Ready, p.Collect, p.Wipe, p.DeadMan = l.BuyDeadline, l.ReadyDeadline, l.CollectDeadline, l.WipeDeadline, l.DeadMan
+	p.Sweep = c.SweepEvery
+}

@@ -91,15 +91,20 @@ func (t *treasury) Permit(ctx context.Context, burst string, ordinal int) error 
 	return t.asLeader(ctx, func(epoch int64) error { return t.ledger.Permit(ctx, epoch, burst, ordinal) })
 }
 
-// book brings the tenants' budgets into the ledger and reads the book. A tenant
-// with a budget that the ledger can't take has none until it is mended: its own
-// bursts are refused, and nobody else's.
-func (t *treasury) book(ctx context.Context, tenants []v1alpha1.BurstTenant) (quota.Book, error) {
+// book brings the budgets of providers and tenants into the ledger and reads
+// the book. A tenant with a budget that the ledger can't take has none until it
+// is mended: its own bursts are refused, and nobody else's.
+func (t *treasury) book(ctx context.Context, clouds []v1alpha1.BurstProvider, tenants []v1alpha1.BurstTenant) (quota.Book, error) {
 	book, err := t.ledger.Book(ctx)
 	if err != nil {
 		return book, err
 	}
 	budgets := []quota.Budget{}
+	for i := range clouds {
+		if limit := clouds[i].Spec.Limits.SpendPerDay; limit != "" {
+			budgets = append(budgets, dayBudget(clouds[i].Name, limit))
+		}
+	}
 	for i := range tenants {
 		own, err := budgetsOf(&tenants[i])
 		if err == nil {
@@ -125,6 +130,20 @@ func (t *treasury) book(ctx context.Context, tenants []v1alpha1.BurstTenant) (qu
 	t.budgets = budgets
 	t.mu.Unlock()
 	return t.ledger.Book(ctx)
+}
+
+// dayBudget bounds what is spent at a provider on one day, whoever pays. Its
+// currency is part of the id: a budget's currency is final. A limit that is no
+// amount lets nothing through.
+func dayBudget(cloud string, limit v1alpha1.Money) quota.Budget {
+	amount, err := money.Parse(string(limit))
+	if err != nil {
+		amount = money.Amount{Currency: "EUR"}
+	}
+	return quota.Budget{
+		ID: fmt.Sprintf("provider/%s/day/%s", cloud, amount.Currency), Scope: quota.ScopeProvider, Subject: cloud,
+		Window: quota.WindowDay, Zone: "Europe/Berlin", Limit: amount, Hard: true,
+	}
 }
 
 // budgetsOf reads the budgets of a tenant. Their ids are tenant/budget.

@@ -38,7 +38,7 @@ func newTreasury(t *testing.T, path, holder string) (*treasury, *[]error) {
 func TestAFencedLeaderEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	second, fenced := newTreasury(t, path, "second")
-	if _, err := second.book(t.Context(), nil); err != nil {
+	if _, err := second.book(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	first, _ := newTreasury(t, path, "first, late")
@@ -51,7 +51,7 @@ func TestAFencedLeaderEnds(t *testing.T) {
 		"settle":  func() error { _, err := second.Settle(t.Context(), quota.Settlement{Burst: "b"}); return err },
 		"usage":   func() error { return second.RecordUsage(t.Context(), []quota.Usage{{}}) },
 		"budgets": func() error {
-			_, err := second.book(t.Context(), []v1alpha1.BurstTenant{tenant("t", v1alpha1.TenantBudget{Limit: "1.00 EUR", Window: "month"})})
+			_, err := second.book(t.Context(), nil, []v1alpha1.BurstTenant{tenant("t", v1alpha1.TenantBudget{Limit: "1.00 EUR", Window: "month"})})
 			return err
 		},
 	}
@@ -98,10 +98,10 @@ func TestOneTenantsBudgetStopsNobodyElse(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			tr, _ := newTreasury(t, filepath.Join(t.TempDir(), "ledger.db"), "one")
-			if _, err := tr.book(t.Context(), []v1alpha1.BurstTenant{tenant("good", good), tenant("bad", good)}); err != nil {
+			if _, err := tr.book(t.Context(), nil, []v1alpha1.BurstTenant{tenant("good", good), tenant("bad", good)}); err != nil {
 				t.Fatal(err)
 			}
-			book, err := tr.book(t.Context(), []v1alpha1.BurstTenant{tenant("good", good), tt.then})
+			book, err := tr.book(t.Context(), nil, []v1alpha1.BurstTenant{tenant("good", good), tt.then})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,5 +115,45 @@ func TestOneTenantsBudgetStopsNobodyElse(t *testing.T) {
 				t.Errorf("budgets that may be spent from (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSpendPerDayOfAProvider: what one provider may cost a day holds for all
+// tenants together, and a limit that is no amount lets nothing through.
+func TestSpendPerDayOfAProvider(t *testing.T) {
+	for name, tt := range map[string]struct{ limit, want string }{
+		"a limit":              {"7.50 EUR", "provider/west/day/EUR 7.50 EUR"},
+		"another currency":     {"7.50 CHF", "provider/west/day/CHF 7.50 CHF"},
+		"none":                 {"", ""},
+		"one that is no money": {"much", "provider/west/day/EUR 0.00 EUR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := v1alpha1.BurstProvider{}
+			cloud.Name, cloud.Spec.Limits.SpendPerDay = "west", v1alpha1.Money(tt.limit)
+			tr, _ := newTreasury(t, filepath.Join(t.TempDir(), "ledger.db"), "one")
+			book, err := tr.book(t.Context(), []v1alpha1.BurstProvider{cloud}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for id, b := range book.Budgets {
+				if b.Hard && b.Scope == quota.ScopeProvider && b.Window == quota.WindowDay {
+					got += id + " " + b.Limit.String()
+				}
+			}
+			if got != tt.want {
+				t.Errorf("budgets %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestPlannerKeepsTheOthersTimes: a longer wipe is reserved for.
+func TestPlannerKeepsTheOthersTimes(t *testing.T) {
+	c := Defaults()
+	c.Life.WipeDeadline, c.Life.BuyDeadline, c.SweepEvery = 2*time.Hour, time.Hour, 7*time.Minute
+	c.oneClock()
+	if p := c.Planning; p.Wipe != 2*time.Hour || p.Buy != time.Hour || p.Sweep != 7*time.Minute || p.Ready != c.Life.ReadyDeadline || p.DeadMan != c.Life.DeadMan || p.Collect != c.Life.CollectDeadline {
+		t.Errorf("the planner reserves for %+v, the lifecycle takes %+v", p, c.Life)
 	}
 }

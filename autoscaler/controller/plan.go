@@ -110,11 +110,13 @@ func (p *process) addPlanning(context.Context) error {
 			Drivers: p.drivers.of, Every: p.OffersEvery, Stale: 10 * p.OffersEvery, Timeout: 10 * time.Second, Now: time.Now, Log: p.Log,
 		},
 		Book: func(ctx context.Context) (quota.Book, error) {
-			tenants := &v1alpha1.BurstTenantList{}
-			if err := p.mgr.GetClient().List(ctx, tenants); err != nil {
-				return quota.Book{}, fmt.Errorf("list tenants: %w", err)
+			tenants, clouds := &v1alpha1.BurstTenantList{}, &v1alpha1.BurstProviderList{}
+			for _, list := range []client.ObjectList{tenants, clouds} {
+				if err := p.mgr.GetClient().List(ctx, list); err != nil {
+					return quota.Book{}, fmt.Errorf("list %T: %w", list, err)
+				}
 			}
-			return p.treasury.book(ctx, tenants.Items)
+			return p.treasury.book(ctx, clouds.Items, tenants.Items)
 		},
 	}
 	cycle := &lifecycle.Cycle{
@@ -183,14 +185,12 @@ func (p *process) addSweeper(context.Context) error {
 		for _, m := range machines.Items {
 			r.Tokens[m.Spec.Token] = true
 		}
-		accounts, err := p.treasury.ledger.Accounts(ctx)
+		book, err := p.treasury.ledger.Book(ctx)
 		if err != nil {
 			return r, fmt.Errorf("list reservations: %w", err)
 		}
-		for _, a := range accounts {
-			if a.State != quota.Settled {
-				r.Reservations[a.Reservation.Burst] = true
-			}
+		for burst := range book.Open {
+			r.Reservations[burst] = true
 		}
 		return r, nil
 	}

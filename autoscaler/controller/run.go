@@ -70,6 +70,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := ready(ctx, c); err != nil {
 		return err
 	}
+	c.oneClock()
 	c.REST, c.EmbeddedCAPI = unthrottled(c.REST), unthrottled(c.EmbeddedCAPI)
 	p := &process{Config: c}
 	var err error

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -70,7 +71,7 @@ func (p *process) prune(ctx context.Context) error {
 
 // lookForUnowned says which reservations nobody will settle.
 func (p *process) lookForUnowned(ctx context.Context) error {
-	accounts, err := p.treasury.ledger.Accounts(ctx)
+	book, err := p.treasury.ledger.Book(ctx)
 	if err != nil {
 		return fmt.Errorf("list reservations: %w", err)
 	}
@@ -78,7 +79,7 @@ func (p *process) lookForUnowned(ctx context.Context) error {
 	if err := p.mgr.GetClient().List(ctx, bursts); err != nil {
 		return fmt.Errorf("list bursts: %w", err)
 	}
-	lost := unowned(accounts, bursts.Items, time.Now())
+	lost := unowned(slices.Collect(maps.Values(book.Open)), bursts.Items, time.Now())
 	p.meters.unowned.Set(float64(len(lost)))
 	for _, burst := range lost {
 		p.Log.Error("a reservation has no Burst any more and holds its budget: its finalizer was removed by hand, or the API server was restored", "burst", burst)

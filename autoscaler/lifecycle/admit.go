@@ -1,9 +1,11 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -67,48 +69,47 @@ func (r *Reconciler) admitPods(ctx context.Context, b record) (outcome, error) {
 	return outcome{message: fmt.Sprintf("%d pods may run on the burst's nodes", len(w.free))}, nil
 }
 
-// bindAll places the members of a gang, spread over the nodes in order of
-// their GPU needs; the scheduler would take them one by one. Members that were
-// bound before, by a call that was cut short or by the scheduler, take their
-// room first.
-func (r *Reconciler) bindAll(ctx context.Context, b record, members []v1alpha1.PodReference) error {
+// bindAll places the members of a gang, largest first; the scheduler would take
+// them one by one. Members that were bound before, by a call that was cut short
+// or by the scheduler, take their room first.
+func (r *Reconciler) bindAll(ctx context.Context, b record, refs []v1alpha1.PodReference) error {
 	room := map[string]int64{}
 	for _, n := range b.nodes() {
 		room[n] = int64(b.Spec.Offer.GPUs)
 	}
-	needs := make([]int64, len(members))
-	for i, ref := range members {
+	var unbound []member
+	for _, ref := range refs {
 		pod := &corev1.Pod{}
 		if err := r.Reader.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name}, pod); err != nil {
 			return fmt.Errorf("bind gang member %s: %w", ref.Name, err)
 		}
-		needs[i] = gpusOf(pod, corev1.ResourceName(b.Spec.Offer.GPUResource))
+		m := member{ref, gpusOf(pod, corev1.ResourceName(b.Spec.Offer.GPUResource))}
 		if on := pod.Spec.NodeName; on != "" {
-			room[on] -= needs[i]
-			needs[i] = bound
-		}
-	}
-	for i, ref := range members {
-		need := needs[i]
-		if need == bound {
+			room[on] -= m.gpus
 			continue
 		}
-		for _, n := range b.nodes() {
-			if room[n] < need {
-				continue
-			}
-			room[n] -= need
-			if err := r.Workload.Bind(ctx, b.Burst, ref, n); err != nil {
-				return err
-			}
-			break
+		unbound = append(unbound, m)
+	}
+	slices.SortStableFunc(unbound, func(x, y member) int { return cmp.Compare(y.gpus, x.gpus) })
+	for _, m := range unbound {
+		at := slices.IndexFunc(b.nodes(), func(n string) bool { return room[n] >= m.gpus })
+		if at < 0 {
+			return fmt.Errorf("gang member %s asks for %d GPUs, and no machine of the burst has them left", m.ref.Name, m.gpus)
+		}
+		node := b.nodes()[at]
+		room[node] -= m.gpus
+		if err := r.Workload.Bind(ctx, b.Burst, m.ref, node); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// bound stands for the need of a member that has its node.
-const bound = -1
+// member is a pod of a gang that has no node yet.
+type member struct {
+	ref  v1alpha1.PodReference
+	gpus int64
+}
 
 func gpusOf(pod *corev1.Pod, name corev1.ResourceName) int64 {
 	total := int64(0)

@@ -79,7 +79,7 @@ func grants(b *v1alpha1.Burst, t *v1alpha1.BurstTenant) ([]stager.Grant, error) 
 			if err != nil {
 				return nil, err
 			}
-			if within(ref, t, urls.methods[len(urls.methods)-1] == "DELETE") {
+			if ref, ok := within(ref, t, urls.methods[len(urls.methods)-1] == "DELETE"); ok {
 				out = append(out, stager.Grant{Bucket: ref.Bucket, Prefix: ref.Prefix, Methods: urls.methods})
 			}
 		}
@@ -99,24 +99,38 @@ func grants(b *v1alpha1.Burst, t *v1alpha1.BurstTenant) ([]stager.Grant, error) 
 	return out, nil
 }
 
+// prefixes are what a source opens, in whole path elements: "train" opens
+// train/x and not training/x, as the policy has it.
 func prefixes(src v1alpha1.DataSource) []string {
 	if len(src.Prefixes) == 0 {
 		return []string{""}
 	}
-	return src.Prefixes
+	whole := make([]string, len(src.Prefixes))
+	for i, p := range src.Prefixes {
+		if whole[i] = strings.TrimSuffix(p, "/"); whole[i] != "" {
+			whole[i] += "/"
+		}
+	}
+	return whole
 }
 
-// within reports whether a reference lies in the tenant's sources.
-func within(ref datasync.Ref, t *v1alpha1.BurstTenant, write bool) bool {
+// within returns the reference as far as the tenant's sources open it.
+func within(ref datasync.Ref, t *v1alpha1.BurstTenant, write bool) (datasync.Ref, bool) {
 	for _, src := range t.Spec.Sources {
 		if src.Bucket != ref.Bucket || write && !src.Writable {
 			continue
 		}
-		if slices.ContainsFunc(prefixes(src), func(p string) bool { return strings.HasPrefix(ref.Prefix, p) }) {
-			return true
+		for _, p := range prefixes(src) {
+			switch {
+			case strings.HasPrefix(ref.Prefix, p):
+				return ref, true
+			case ref.Prefix+"/" == p:
+				ref.Prefix = p
+				return ref, true
+			}
 		}
 	}
-	return false
+	return ref, false
 }
 
 // Stage implements [Data].
@@ -136,23 +150,24 @@ func (s *Stager) Stage(ctx context.Context, b *v1alpha1.Burst) (Staging, error) 
 
 func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, error) {
 	job := stager.StageJob{Burst: string(b.UID), Tenant: b.Spec.TenantID, Expires: b.Spec.Deadline.Time}
+	tenant, err := s.tenant(ctx, b)
+	if err != nil {
+		return job, err
+	}
 	for _, u := range b.Spec.Data.Inputs {
 		ref, err := datasync.ParseRef(u)
 		if err != nil {
 			return job, err
 		}
+		ref, _ = within(ref, tenant, false) // one outside is refused by the stager, by its name
 		job.Inputs = append(job.Inputs, ref)
-	}
-	tenant, err := s.tenant(ctx, b)
-	if err != nil {
-		return job, err
 	}
 	for _, src := range tenant.Spec.Sources {
 		e, err := s.endpoint(ctx, src.Endpoint, src.Region, src.Secret)
 		if err != nil {
 			return job, fmt.Errorf("source %s of tenant %s: %w", src.Name, tenant.Name, err)
 		}
-		job.Sources = append(job.Sources, stager.Source{Endpoint: e, Bucket: src.Bucket, Prefixes: src.Prefixes})
+		job.Sources = append(job.Sources, stager.Source{Endpoint: e, Bucket: src.Bucket, Prefixes: prefixes(src)})
 	}
 	job.Staging, err = s.staging(ctx, b)
 	return job, err

@@ -49,7 +49,7 @@ type settings struct {
 // times are the settings of time by their names in the configuration file.
 func times(c *controller.Config) map[string]*time.Duration {
 	return map[string]*time.Duration{
-		"debounce": &c.Planning.Debounce, "burstAfter": &c.Planning.BurstAfter, "boot": &c.Planning.Boot, "ready": &c.Planning.Ready,
+		"debounce": &c.Planning.Debounce, "burstAfter": &c.Planning.BurstAfter, "boot": &c.Planning.Boot,
 		"backoff": &c.Planning.Backoff, "cycle": &c.CycleEvery, "idle": &c.CycleIdle, "offers": &c.OffersEvery, "sweep": &c.SweepEvery,
 		"leader": &c.LeaseDuration, "buyDeadline": &c.Life.BuyDeadline, "joinDeadline": &c.Life.JoinDeadline,
 		"readyDeadline": &c.Life.ReadyDeadline, "lease": &c.Life.LeaseTime, "leaseEvery": &c.Life.LeaseEvery, "leaseStop": &c.Life.LeaseStop,

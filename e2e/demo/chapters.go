@@ -110,7 +110,7 @@ func (s *story) writeConfig(ctx context.Context) (string, error) {
 		"link": c.Link, "gate": c.Gate, "store": c.Store.String(), "storeAddress": c.StoreAddress, "storeRegion": "us-east-1",
 		"waived": c.Life.Waived,
 		"times": map[string]string{
-			"debounce": c.Planning.Debounce.String(), "boot": c.Planning.Boot.String(), "ready": c.Planning.Ready.String(),
+			"debounce": c.Planning.Debounce.String(), "boot": c.Planning.Boot.String(),
 			"backoff": c.Planning.Backoff.String(), "cycle": c.CycleEvery.String(), "idle": c.CycleIdle.String(),
 			"offers": c.OffersEvery.String(), "sweep": c.SweepEvery.String(), "buyDeadline": c.Life.BuyDeadline.String(),
 			"joinDeadline": c.Life.JoinDeadline.String(), "readyDeadline": c.Life.ReadyDeadline.String(), "poll": c.Life.Poll.String(),

@@ -50,7 +50,7 @@ func (w *World) Controller(ctx context.Context, identity string, log *slog.Logge
 	c.Link, c.Gate, c.StoreAddress = w.Link, w.Gate, w.StoreAddress()
 	c.Dialers = map[string]controller.Dialer{"fake": FakeDialer}
 	c.CycleEvery, c.CycleIdle, c.OffersEvery, c.SweepEvery = time.Second, 300*time.Millisecond, 2*time.Second, 5*time.Second
-	c.Planning.Debounce, c.Planning.Boot, c.Planning.Ready = time.Second, 8*time.Second, 2*time.Minute
+	c.Planning.Debounce, c.Planning.Boot = time.Second, 8*time.Second
 	c.Planning.Backoff = 2 * time.Second
 	c.Life.Installation = Installation
 	c.Life.Waived = []string{"swap"} // the host's: a process node can't switch it off
