@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 
 	"spillway.dev/spillway/datasync/s3wire"
 )
@@ -23,10 +24,10 @@ func (f *Front) write(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 		f.plain(w, r)
 		return
 	}
-	defer watch.forget() // cases: C5 s3fs#1047 (also after an error)
+	defer watch.seen(watch.forget) // cases: C5 s3fs#1047 (also after an error)
 	resp, err := f.forward(r, func(out *http.Request) {
 		if out.Body != http.NoBody {
-			out.Body = &watchedBody{ReadCloser: out.Body, sink: watch.request}
+			out.Body = &watchedBody{ReadCloser: out.Body, by: watch}
 		}
 	})
 	if err != nil {
@@ -38,11 +39,11 @@ func (f *Front) write(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 	var answer limitedBuffer
 	good := resp.StatusCode/100 == 2
 	if good && watch.atOnce {
-		watch.done(resp.Header, nil)
+		watch.seen(func() { watch.done(resp.Header, nil) })
 	}
 	f.answer(w, resp, answer.add)
 	if good && !watch.atOnce {
-		watch.done(resp.Header, answer.Bytes())
+		watch.seen(func() { watch.done(resp.Header, answer.Bytes()) })
 	}
 }
 
@@ -62,6 +63,15 @@ type watcher struct {
 	forget  func()                                  // after any outcome
 	done    func(header http.Header, answer []byte) // after a 2xx, with the whole answer
 	atOnce  bool                                    // done needs the header only
+
+	mu sync.Mutex // a store may answer while the body is still being sent
+}
+
+// seen runs f, which looks at what request has seen.
+func (w *watcher) seen(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
 }
 
 // watchFor returns nil for requests that change no object.
@@ -189,15 +199,15 @@ func (f *Front) watchDeletes(t s3wire.Target) *watcher {
 	}
 }
 
-// watchedBody shows a request body to sink as it is read.
+// watchedBody shows a request body to its watcher as it is read.
 type watchedBody struct {
 	io.ReadCloser
-	sink io.Writer
+	by *watcher
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	_, _ = b.sink.Write(p[:n]) // sinks of this package never fail
+	b.by.seen(func() { _, _ = b.by.request.Write(p[:n]) }) // what watches in this package never fails
 	return n, err
 }
 
