@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/capi"
@@ -115,7 +116,15 @@ func TestANodeOfAnotherNameIsNotOurs(t *testing.T) {
 	b := newBench(t, 1, 1)
 	b.live(v1alpha1.MachineBought)
 	b.yard.tick()
-	b.yard.views[0].Node = "spw-stranger-0"
+	node := &corev1.Node{}
+	if err := b.client.Get(t.Context(), types.NamespacedName{Name: b.yard.views[0].Node}, node); err != nil {
+		t.Fatal(err)
+	}
+	node.Name, node.ResourceVersion = "spw-stranger-0", ""
+	if err := b.client.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	b.yard.views[0].Node = node.Name
 	for range 5 {
 		b.step()
 	}
