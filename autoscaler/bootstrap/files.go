@@ -1,12 +1,14 @@
 package bootstrap
 
 // agentService runs the agent from before the join until the machine ends. It
-// waits by itself for the certificate that the kubelet is about to get.
+// waits by itself for the certificate that the kubelet is about to get. However
+// often it fails it is started again: it is the dead-man.
 const agentService = `[Unit]
 Description=Spillway agent: lease, cache, usage and wipe of this burst node
 Before=kubelet.service
 After=network-online.target
 Wants=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart=/usr/local/bin/spillway-agent --join ` + joinPath + ` --client-cert /var/lib/kubelet/pki/kubelet-client-current.pem --client-key /var/lib/kubelet/pki/kubelet-client-current.pem --state /var/lib/spillway --front %s --pods /var/lib/spillway/node.sock

@@ -21,14 +21,14 @@ func BenchmarkSweep(b *testing.B) {
 	cloud := fake.New(fake.Config{Provider: "far", Region: "r1", Country: "DE", Secrets: []string{"secret"}})
 	now := time.Now()
 	known := infra.Records{Tokens: map[string]bool{}}
-	for i := range fleet {
-		m := providers.Machine{Token: fmt.Sprintf("token-%d", i), Installation: "bench", Burst: "b", Created: now.Add(-time.Hour), Expires: now.Add(time.Hour)}
-		known.Tokens[m.Token] = true
-		if i%(fleet/expired) == 0 {
-			m.Expires = now.Add(-time.Minute)
+	plant := func(expires time.Time, n int) {
+		for i := range n {
+			m := providers.Machine{Token: fmt.Sprintf("token-%d", i), Installation: "bench", Burst: "b", Created: now.Add(-time.Hour), Expires: expires}
+			known.Tokens[m.Token] = true
+			cloud.Plant(m)
 		}
-		cloud.Plant(m)
 	}
+	plant(now.Add(time.Hour), fleet-expired)
 	var calls atomic.Int64
 	api := fake.Serve(cloud)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,12 +39,13 @@ func BenchmarkSweep(b *testing.B) {
 	b.Cleanup(server.Close)
 	driver := fake.Dial(server.URL+"/far", "secret", "bench", nil)
 	for b.Loop() {
+		plant(now.Add(-time.Minute), expired)
 		report, err := infra.Sweep(b.Context(), driver, func(context.Context) (infra.Records, error) { return known, nil }, infra.DefaultSweepRules(), time.Now)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if report.Listed != fleet {
-			b.Fatalf("%d machines listed, want %d", report.Listed, fleet)
+		if report.Listed != fleet || len(report.Asked) != expired {
+			b.Fatalf("%d machines listed and %d deleted, want %d and %d", report.Listed, len(report.Asked), fleet, expired)
 		}
 	}
 	b.ReportMetric(float64(calls.Load())/float64(b.N), "calls/sweep")

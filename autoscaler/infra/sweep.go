@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"spillway.dev/spillway/providers"
 )
 
@@ -124,8 +126,8 @@ func Sweep(ctx context.Context, d providers.Driver, known func(context.Context) 
 	}
 	plan := PlanSweep(now(), machines, records, rules)
 	report.Alert = plan.Alert
-	for _, doomed := range plan.Delete {
-		err := d.Delete(ctx, doomed.Machine.ID)
+	for i, err := range deleteAll(ctx, d, plan.Delete) {
+		doomed := plan.Delete[i]
 		if err != nil && providers.KindOf(err) != providers.NotFound {
 			report.Failed = append(report.Failed, doomed)
 			problems = append(problems, fmt.Errorf("sweep: delete %s (%s): %w", doomed.Machine.ID, doomed.Reason, err))
@@ -134,4 +136,23 @@ func Sweep(ctx context.Context, d providers.Driver, known func(context.Context) 
 		report.Asked = append(report.Asked, doomed)
 	}
 	return report, errors.Join(problems...)
+}
+
+// sweepAtOnce bounds the deletes in flight: a fleet that has to go must not wait
+// for one call after the other, nor run into the cloud's limits.
+const sweepAtOnce = 8
+
+// deleteAll asks for every delete and returns the answers in the same order.
+func deleteAll(ctx context.Context, d providers.Driver, doomed []Doomed) []error {
+	answers := make([]error, len(doomed))
+	var group errgroup.Group
+	group.SetLimit(sweepAtOnce)
+	for i := range doomed {
+		group.Go(func() error {
+			answers[i] = d.Delete(ctx, doomed[i].Machine.ID)
+			return nil
+		})
+	}
+	_ = group.Wait() // the answers hold the errors
+	return answers
 }
