@@ -51,7 +51,7 @@ func times(c *controller.Config) map[string]*time.Duration {
 	return map[string]*time.Duration{
 		"debounce": &c.Planning.Debounce, "burstAfter": &c.Planning.BurstAfter, "boot": &c.Planning.Boot,
 		"backoff": &c.Planning.Backoff, "cycle": &c.CycleEvery, "idle": &c.CycleIdle, "offers": &c.OffersEvery, "sweep": &c.SweepEvery,
-		"leader": &c.LeaseDuration, "buyDeadline": &c.Life.BuyDeadline, "joinDeadline": &c.Life.JoinDeadline,
+		"leader": &c.LeaseDuration, "keepBursts": &c.KeepBursts, "stagingPatience": &c.Life.StagingPatience, "buyDeadline": &c.Life.BuyDeadline, "joinDeadline": &c.Life.JoinDeadline,
 		"readyDeadline": &c.Life.ReadyDeadline, "lease": &c.Life.LeaseTime, "leaseEvery": &c.Life.LeaseEvery, "leaseStop": &c.Life.LeaseStop,
 		"collectDeadline": &c.Life.CollectDeadline, "wipeDeadline": &c.Life.WipeDeadline, "poll": &c.Life.Poll, "bench": &c.Life.Bench,
 		"machinePoll": &c.Infra.Poll, "machineLookAgain": &c.Infra.LookAgain, "machineWatch": &c.Infra.Watch, "machineTrouble": &c.Infra.Trouble,

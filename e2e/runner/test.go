@@ -81,7 +81,8 @@ func (s *summary) pass(ctx context.Context, pkgs []string, out io.Writer) error 
 		return nil
 	}
 	// "make check" vets everything; a second, partial vet here would cost minutes.
-	args := append([]string{"test", "-json", "-vet=off", "-timeout", "25m"}, pkgs...)
+	// Stories wait more than they compute: more of them than cores run at once.
+	args := append([]string{"test", "-json", "-vet=off", "-timeout", "25m", "-parallel", "4"}, pkgs...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
