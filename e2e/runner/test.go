@@ -82,7 +82,8 @@ func (s *summary) pass(ctx context.Context, pkgs []string, out io.Writer) error 
 	}
 	// "make check" vets everything; a second, partial vet here would cost minutes.
 	// Stories wait more than they compute: more of them than cores run at once.
-	args := append([]string{"test", "-json", "-vet=off", "-timeout", "25m", "-parallel", "4"}, pkgs...)
+	// Debug information would double the time of linking.
+	args := append([]string{"test", "-json", "-vet=off", "-timeout", "25m", "-parallel", "4", "-ldflags=-s -w"}, pkgs...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()

@@ -30,12 +30,19 @@ func killPoints() []string {
 // it. Promise 9: after the restart there is one machine, one charge, one wipe.
 // cases: H-1 kubernetes-sigs/karpenter#1448, F16 karpenter-provider-hetzner PR#53.
 func TestCrash(t *testing.T) {
+	points := killPoints()
+	t.Run("before the work", func(t *testing.T) { crash(t, points[:len(points)/2]) })
+	t.Run("from the work on", func(t *testing.T) { crash(t, points[len(points)/2:]) })
+}
+
+// crash plays every kill point on one stage.
+func crash(t *testing.T, points []string) {
 	s := newStage(t, nil)
 	undisturbed := s.undisturbed()
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "step\tkill point\tmachines\tleft\tcharges\tcertificates\tresult")
-	for i, point := range killPoints() {
+	for i, point := range points {
 		t.Run(strings.ReplaceAll(point, "/", " "), func(t *testing.T) {
 			s := s.on(t)
 			job := fmt.Sprintf("crash-%d", i)

@@ -124,9 +124,7 @@ func TestResultsLost(t *testing.T) {
 	if waited := home.LastTransitionTime.Sub(lost); waited < 4*time.Second {
 		t.Errorf("the machine waited %s for the results, want the whole deadline", waited)
 	}
-	if note := s.warning("bereft"); !strings.Contains(note, "bereft/model.json") {
-		t.Errorf("the Job's warning says %q, want the name of what is lost", note)
-	}
+	s.until(patience, "a warning on the Job that names what is lost", func() bool { return strings.Contains(s.warning("bereft"), "bereft/model.json") })
 	if got := s.count("bereft"); got.machines != 1 || got.billing != 0 || got.charges != 1 || got.certificates != 1 {
 		t.Errorf("%+v, want one machine, none left, one charge, one certificate", got)
 	}
