@@ -59,7 +59,7 @@ func ledgerCommand() *cobra.Command {
 	}
 	verify.Flags().StringVar(&file, "file", "", "ledger `FILE`")
 	verify.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	return group("ledger", "Read and check the quota and billing ledger", verify)
+	return group("ledger", "Read and check the quota and billing ledger", verify, acceptOverrunCommand())
 }
 
 // show prints text for people, or the value as JSON.
