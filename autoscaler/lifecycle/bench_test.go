@@ -40,7 +40,7 @@ const (
 // bench is one burst in the hands of a reconciler whose neighbours are kept in
 // memory and fail on command. The API server is controller-runtime's fake.
 type bench struct {
-	t       *testing.T
+	t       testing.TB
 	now     time.Time
 	client  client.Client
 	r       *Reconciler
@@ -56,7 +56,7 @@ type bench struct {
 }
 
 // newBench makes a burst of so many machines for so many pods of one GPU each.
-func newBench(t *testing.T, machines int32, pods int, change ...func(*v1alpha1.Burst)) *bench {
+func newBench(t testing.TB, machines int32, pods int, change ...func(*v1alpha1.Burst)) *bench {
 	t.Helper()
 	b := &bench{t: t, now: time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC), records: newRecords(t)}
 	burst := &v1alpha1.Burst{

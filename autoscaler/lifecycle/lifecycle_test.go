@@ -133,7 +133,7 @@ func TestUsageThatIsRefusedForGoodHoldsNothingUp(t *testing.T) {
 	}
 }
 
-func newRecords(t *testing.T) *FileRecords {
+func newRecords(t testing.TB) *FileRecords {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ func killPoints() []string {
 // it. Promise 9: after the restart there is one machine, one charge, one wipe.
 // cases: H-1 kubernetes-sigs/karpenter#1448, F16 karpenter-provider-hetzner PR#53.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	points := killPoints()
 	t.Run("before the work", func(t *testing.T) { crash(t, points[:len(points)/2]) })
 	t.Run("from the work on", func(t *testing.T) { crash(t, points[len(points)/2:]) })

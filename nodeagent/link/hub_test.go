@@ -41,7 +41,7 @@ func (w *world) post(cert *tls.Certificate, method, path string, body []byte) (i
 	return resp.StatusCode, string(data)
 }
 
-func body(t *testing.T, r Report) []byte {
+func body(t testing.TB, r Report) []byte {
 	t.Helper()
 	data, err := json.Marshal(ask{Report: r})
 	if err != nil {

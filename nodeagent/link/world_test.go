@@ -19,12 +19,12 @@ import (
 
 // authority is a certificate authority of a test.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) authority {
+func newAuthority(t testing.TB) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -81,7 +81,7 @@ func (a authority) node(name string) tls.Certificate {
 
 // world is a hub behind real TLS, with the nodes that it expects.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	cluster authority
 	site    authority
 	hub     *Hub
@@ -91,7 +91,7 @@ type world struct {
 	bursts map[string]string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		t: t, cluster: newAuthority(t), site: newAuthority(t),
@@ -184,7 +184,7 @@ func (a *agent) last() Heard {
 }
 
 // report is one that a hub accepts.
-func report(t *testing.T, node, burst string) Report {
+func report(t testing.TB, node, burst string) Report {
 	t.Helper()
 	r := Report{Node: node, Burst: burst, BootID: "boot-1", Agent: "test", Journal: "journal-1"}
 	if burst != "" {
