@@ -241,9 +241,14 @@ func (g given) burst(owner, provider string, conditions ...string) given {
 			attempt++
 		}
 	}
-	name := fmt.Sprintf("%s-%d", owner, attempt)
+	name, namespace := fmt.Sprintf("%s-%d", owner, attempt), "vision"
+	for _, w := range g.s.Gangs {
+		if w.Owner.Name == owner {
+			namespace = w.Owner.Namespace // a burst lies beside its work
+		}
+	}
 	b := v1alpha1.Burst{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "vision", Name: name, UID: types.UID("burst-" + name), CreationTimestamp: at(-time.Hour)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("burst-" + name), CreationTimestamp: at(-time.Hour)},
 		Spec: v1alpha1.BurstSpec{
 			Tenant: "team-vision", TenantID: "vision", Attempt: attempt, Machines: 1, Ceiling: "10 EUR", Mode: "safe",
 			Gang:     v1alpha1.GangReference{APIVersion: "batch/v1", Kind: "Job", Name: owner, UID: types.UID("uid-" + owner)},
