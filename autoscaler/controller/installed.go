@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -98,7 +99,7 @@ func holds(got, want any) (path string, ok bool) {
 	switch want := want.(type) {
 	case map[string]any:
 		have, _ := got.(map[string]any)
-		for _, key := range sortedKeys(want) {
+		for _, key := range slices.Sorted(maps.Keys(want)) {
 			if path, ok := holds(have[key], want[key]); !ok {
 				return "." + key + path, false
 			}
@@ -117,15 +118,6 @@ func holds(got, want any) (path string, ok bool) {
 		return "", true
 	}
 	return "", fmt.Sprint(got) == fmt.Sprint(want) // numbers come as int64 or float64
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // rights asks the API server for every right that the chart's roles give.
