@@ -221,17 +221,18 @@ func TestStartErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := t.TempDir() // a "control plane" that dies at once, like a corrupt build
-	script := "#!/bin/sh\necho 'cannot open the vault'\nexit 3\n"
+	const others = "#!/bin/sh\ncase $0 in */etcd) ;; *) exec sleep 60 ;; esac\n" // only etcd dies
+	script := others + "echo 'cannot open the vault'\nexit 3\n"
 	if err := os.WriteFile(filepath.Join(broken, "kube"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	taken := t.TempDir()
-	script = "#!/bin/sh\necho x >>" + taken + "/tries\necho 'listen tcp 127.0.0.1:1: bind: address already in use'\nexit 1\n"
+	script = others + "echo x >>" + taken + "/tries\necho 'listen tcp 127.0.0.1:1: bind: address already in use'\nexit 1\n"
 	if err := os.WriteFile(filepath.Join(taken, "kube"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	full := t.TempDir()
-	script = "#!/bin/sh\necho 'write wal: no space left on device'\nexit 1\n"
+	script = others + "echo 'write wal: no space left on device'\nexit 1\n"
 	if err := os.WriteFile(filepath.Join(full, "kube"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
