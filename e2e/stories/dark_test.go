@@ -27,14 +27,11 @@ func hurried(c *controller.Config) {
 	c.Life.CollectDeadline, c.Life.WipeDeadline = 5*time.Second, 10*time.Second
 }
 
-// TestLostNode: a machine dies under its Job, seen by the cloud or unseen. The
+// lostNode: a machine dies under its Job, seen by the cloud or unseen. The
 // machine is deleted, the provider's failure costs the tenant nothing, the
 // wipe is said to be unproven, and the Job finishes on another machine.
 // cases: F11 "node unreachable", F20 autoscaler#3639, F51 EKS zone scenarios, D-29 "SHUTOFF", B-17 CAPO#1741.
-func TestLostNode(t *testing.T) {
-	s := newStage(t, hurried)
-	c := s.start("lost", nil)
-	defer c.stop()
+func (s *stage) lostNode(t *testing.T) {
 	for job, tt := range map[string]struct {
 		name string
 		fail func(s *stage, m providers.Machine)

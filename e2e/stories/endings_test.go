@@ -23,14 +23,12 @@ import (
 // forever is a training that no story sees the end of.
 const forever = 100000
 
-// TestDeletion: whatever a person deletes in the middle, the machine ends, the
-// disk is wiped, and the money is settled, before the Burst goes.
+// deletion: whatever a person deletes in the middle, the machine ends, the disk
+// is wiped, and the money is settled, before the Burst goes. The last one takes
+// the tenant's namespace with it.
 // cases: B-4 cluster-api#7237, F4 skypilot#1496, F19 aws/karpenter#2832, H-21 kubernetes-sigs/kueue#14811.
-func TestDeletion(t *testing.T) {
-	s := newStage(t, nil)
-	c := s.start("deletion", nil)
-	defer c.stop()
-
+func (s *stage) deletion(t *testing.T) {
+	s.forgive()
 	t.Run("the Job, while its machine comes", func(t *testing.T) {
 		s := s.on(t)
 		s.submit("dropped", 1)

@@ -7,14 +7,23 @@ import (
 	"spillway.dev/spillway/providers/fake"
 )
 
-// TestFailover: the market refuses in every way it can, and the next cycle
-// moves on to the next offer. A refusal costs nothing, and nothing is left.
+// TestOneSite: what may happen to a site under the default settings, one after
+// the other, as in one long day.
+func TestOneSite(t *testing.T) {
+	s := newStage(t, nil)
+	c := s.start("day", nil)
+	t.Run("failover", func(t *testing.T) { s.on(t).failover(t) })
+	t.Run("gang", func(t *testing.T) { s.on(t).gang(t) })
+	t.Run("deletion", func(t *testing.T) { s.on(t).deletion(t) })
+	c.stop()
+	t.Run("preflight", func(t *testing.T) { s.on(t).preflight(t) })
+}
+
+// failover: the market refuses in every way it can, and the next cycle moves on
+// to the next offer. A refusal costs nothing, and nothing is left.
 // cases: F41 ray#25525, H-5 stackit PR#96, H-10 LeanerCloud/AutoSpotting#147,
 // D-1 cluster-api-provider-openstack#1404.
-func TestFailover(t *testing.T) {
-	s := newStage(t, nil)
-	c := s.start("failover", nil)
-	defer c.stop()
+func (s *stage) failover(t *testing.T) {
 	for job, tt := range map[string]struct {
 		name   string
 		effect fake.Effect

@@ -10,14 +10,10 @@ import (
 	"spillway.dev/spillway/providers/fake"
 )
 
-// TestGang: pods that must start together get their machines together, or none
-// at all: what was bought of a gang that can't be whole is given back.
+// gang: pods that must start together get their machines together, or none at
+// all: what was bought of a gang that can't be whole is given back.
 // cases: F4 kubernetes/autoscaler#8783, F5 skypilot#509, skypilot PR#661.
-func TestGang(t *testing.T) {
-	s := newStage(t, nil)
-	c := s.start("gang", nil)
-	defer c.stop()
-
+func (s *stage) gang(t *testing.T) {
 	t.Run("two members on two machines of one burst", func(t *testing.T) {
 		s := s.on(t)
 		s.submit("whole", 1, gangOf(2))
@@ -43,6 +39,7 @@ func TestGang(t *testing.T) {
 
 	t.Run("one of two is sold out: the other is given back, and another cloud takes both", func(t *testing.T) {
 		s := s.on(t)
+		s.forgive()
 		s.Clouds["rhein"].Script(fake.Fault{Op: "create", Effect: fake.Slow}, fake.Fault{Op: "create", Effect: fake.SoldOut})
 		s.submit("parted", 1, gangOf(2))
 		s.until(patience, "both members to finish elsewhere", func() bool { return s.succeeded("parted", 2) && s.finished("parted") })

@@ -3,6 +3,7 @@ package stories
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,14 +17,23 @@ import (
 	"spillway.dev/spillway/providers/fake"
 )
 
-// TestNobodyHome: a machine runs and bills, and no node ever joins from it. At
-// the deadline it is given back, and the next attempt excludes the offer.
-// cases: D-62 scaleway terraform provider#66.
-func TestNobodyHome(t *testing.T) {
+// TestHurriedSite: losses, at a site whose leases and deadlines are seconds.
+func TestHurriedSite(t *testing.T) {
 	s := newStage(t, hurried)
-	s.hasten(15 * time.Second)
-	c := s.start("nobody", nil)
+	var theft theft
+	c := s.start("hurried", func(_ context.CancelFunc, step, fact string) { theft.strike(s, step, fact) })
 	defer c.stop()
+	t.Run("results", func(t *testing.T) { s.on(t).resultsLost(t, &theft) })
+	t.Run("node", func(t *testing.T) { s.on(t).lostNode(t) })
+	t.Run("nobody", func(t *testing.T) { s.on(t).nobodyHome(t) })
+}
+
+// nobodyHome: a machine runs and bills, and no node ever joins from it. At the
+// deadline it is given back, and the next attempt excludes the offer.
+// cases: D-62 scaleway terraform provider#66.
+func (s *stage) nobodyHome(t *testing.T) {
+	s.forgive()
+	s.hasten(15 * time.Second)
 	s.Clouds["rhein"].Script(fake.Fault{Op: "create", Effect: fake.NeverBoots})
 	s.submit("unanswered", 1)
 	s.until(patience, "the Job to finish at the other cloud", func() bool { return s.finished("unanswered") })
@@ -42,19 +52,32 @@ func TestNobodyHome(t *testing.T) {
 	}
 }
 
-// TestResultsLost: what the Job has written is not at home when its machine is
+// theft is a result that goes from the store as soon as its work is done.
+type theft struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (th *theft) strike(s *stage, step, fact string) {
+	th.mu.Lock()
+	defer th.mu.Unlock()
+	if step+"/"+fact == "watch/"+v1alpha1.WorkDone && th.at.IsZero() {
+		th.at = time.Now()
+		s.steal("bereft/model.json")
+	}
+}
+
+func (th *theft) time() time.Time {
+	th.mu.Lock()
+	defer th.mu.Unlock()
+	return th.at
+}
+
+// resultsLost: what the Job has written is not at home when its machine is
 // to go. The machine waits until the stated deadline, and then the loss is
 // recorded and announced by the name of the object. Promise 6.
-func TestResultsLost(t *testing.T) {
-	s := newStage(t, hurried)
-	var lost time.Time
-	c := s.start("thief", func(_ context.CancelFunc, step, fact string) {
-		if step+"/"+fact == "watch/"+v1alpha1.WorkDone && lost.IsZero() {
-			lost = time.Now()
-			s.steal("bereft/model.json")
-		}
-	})
-	defer c.stop()
+// It is the first work of its site.
+func (s *stage) resultsLost(t *testing.T, theft *theft) {
 	s.submit("bereft", 1)
 	s.until(patience, "the Job's burst to end", func() bool { return s.finished("bereft") })
 	b := s.bursts("bereft")[0]
@@ -65,7 +88,7 @@ func TestResultsLost(t *testing.T) {
 	if failed := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.Failed); failed == nil || failed.Reason != "ResultsLost" {
 		t.Errorf("the burst ended with %+v, want Failed for ResultsLost", failed)
 	}
-	if waited := home.LastTransitionTime.Sub(lost); waited < 4*time.Second {
+	if waited := home.LastTransitionTime.Sub(theft.time()); waited < 4*time.Second {
 		t.Errorf("the machine waited %s for the results, want the whole deadline", waited)
 	}
 	s.until(patience, "a warning on the Job that names what is lost", func() bool { return strings.Contains(s.warning("bereft"), "bereft/model.json") })
