@@ -60,6 +60,11 @@ type Snapshot struct {
 
 	layers   []layer
 	affinity affinityLists
+
+	classes map[string]*class
+	byPod   map[*corev1.Pod]*class
+	rules   []string // the labels that the cluster's rules look at
+	free    freeIndex
 }
 
 // layer is the undo log of one fork.
@@ -74,7 +79,8 @@ type layer struct {
 // New builds a snapshot. It fails only when the scheduler framework refuses its
 // own default configuration or an object cannot be indexed.
 func New(inv Inventory) (*Snapshot, error) {
-	s := &Snapshot{index: make(map[string]int, len(inv.Nodes))}
+	s := &Snapshot{index: make(map[string]int, len(inv.Nodes)), free: freeIndex{}}
+	s.forgetClasses(nil)
 	s.affinity.stale = true
 	sim, err := newSimulator(inv, sharedLister{s})
 	if err != nil {
@@ -137,9 +143,11 @@ func (s *Snapshot) Revert() {
 		}
 		s.affinity.touch(before)
 		s.nodes[i] = before
+		s.free.update(i, before)
 	}
 	// Nodes are only ever appended, so those of this fork are the last ones.
 	s.nodes = s.nodes[:len(s.nodes)-added]
+	s.free.cut(len(s.nodes))
 }
 
 func (s *Snapshot) pop() (layer, bool) {
@@ -161,6 +169,7 @@ func (s *Snapshot) AddNode(n *corev1.Node) error {
 	info.SetNode(n)
 	s.index[n.Name] = len(s.nodes)
 	s.nodes = append(s.nodes, info)
+	s.free.update(len(s.nodes)-1, info)
 	if len(s.layers) > 0 {
 		s.layers[len(s.layers)-1].undo[n.Name] = nil
 	}
@@ -177,6 +186,7 @@ func (s *Snapshot) AddPod(p *corev1.Pod, node string) error {
 	bound := *p
 	bound.Spec.NodeName = node
 	info.AddPod(&bound)
+	s.free.update(s.index[node], info)
 	s.affinity.touch(info)
 	return nil
 }
@@ -191,6 +201,7 @@ func (s *Snapshot) RemovePod(p *corev1.Pod, node string) error {
 	if err := info.RemovePod(s.sim.logger, p); err != nil {
 		return fmt.Errorf("remove pod %s/%s from node %s: %w", p.Namespace, p.Name, node, err)
 	}
+	s.free.update(s.index[node], info)
 	return nil
 }
 

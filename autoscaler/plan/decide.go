@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/placement"
 	"spillway.dev/spillway/autoscaler/policy"
 )
 
@@ -49,9 +50,11 @@ type work struct {
 	localAt time.Time
 	class   policy.Class
 	maxRun  time.Duration
+	asks    []gpuAsk
+	batch   placement.Batch
 	// refusals and candidates are what the offers came to.
 	refusals   []Refusal
-	candidates []candidate
+	candidates []*candidate
 }
 
 func newWork(g *Gang) *work {
