@@ -53,7 +53,7 @@ func TestWhatCantBeReadIsAnError(t *testing.T) {
 	if s, err := observer(whole).State(t.Context()); err != nil || len(s.Cluster.Nodes) != 1 {
 		t.Fatalf("State() = %+v, %v", s, err)
 	}
-	if len(whole.asked) < 12 {
+	if len(whole.asked) < 13 {
 		t.Errorf("only %v were read", whole.asked)
 	}
 	for _, kind := range whole.asked {

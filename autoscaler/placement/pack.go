@@ -3,20 +3,45 @@ package placement
 import (
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/controller/daemon"
 )
 
 // Stock is a kind of machine that can be had in any number. It remembers how
 // many pods of a class one machine takes, as long as its [Snapshot] lives.
 type Stock struct {
 	machine func(ordinal int) Machine
+	sets    []*appsv1.DaemonSet
 	holds   map[*class]holding
+	daemons []*corev1.Pod // what the sets put on each machine, once looked at
+	looked  bool
 }
 
-// NewStock takes a function that describes the machines. They may differ in
-// their names only.
-func NewStock(machine func(ordinal int) Machine) *Stock {
-	return &Stock{machine: machine, holds: map[*class]holding{}}
+// NewStock takes a function that describes the machines, which may differ in
+// their names only, and the DaemonSets of the cluster: a machine comes with the
+// pods that their controller would put on it.
+// cases: F6b kubernetes-sigs/karpenter#1749, H7 kubernetes-sigs/karpenter#1185
+func NewStock(machine func(ordinal int) Machine, sets ...*appsv1.DaemonSet) *Stock {
+	return &Stock{machine: machine, sets: sets, holds: map[*class]holding{}}
+}
+
+// daemonsOn returns the pods of DaemonSets on a machine of the stock, by the
+// DaemonSet controller's own rules: node selector, node affinity, and the taints
+// that a set tolerates.
+func (k *Stock) daemonsOn(s *Snapshot, node *corev1.Node) []*corev1.Pod {
+	if k.looked {
+		return k.daemons
+	}
+	k.looked = true
+	for _, set := range k.sets {
+		if run, _ := daemon.NodeShouldRunDaemonPod(s.sim.logger, node, set); run && set.DeletionTimestamp == nil {
+			p := daemon.NewPod(set.DeepCopy(), node.Name)
+			p.Name = set.Name
+			k.daemons = append(k.daemons, p)
+		}
+	}
+	return k.daemons
 }
 
 // holding is what a fresh machine of a stock takes of one class.
@@ -34,6 +59,8 @@ type Packing struct {
 	Misfit *Misfit
 	// TooMany says that more machines are needed than were allowed.
 	TooMany bool
+	// Daemons is how many pods of DaemonSets each machine holds beside.
+	Daemons int
 }
 
 // Seat is a pod and the machine, by ordinal, that takes it.
@@ -79,10 +106,14 @@ func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
 			return Packing{}, unfit(b.pods[0], err)
 		}
 		if v.alone { // a machine's own state decides, so all take equally many
-			return s.multiply(b, stock, most)
+			p, err := s.multiply(b, stock, most)
+			p.Daemons = len(stock.daemons)
+			return p, err
 		}
 	}
-	return s.fill(b, stock, most)
+	p, err := s.fill(b, stock, most)
+	p.Daemons = len(stock.daemons)
+	return p, err
 }
 
 func unfit(p *corev1.Pod, err error) error {
@@ -174,6 +205,11 @@ func (s *Snapshot) fresh(stock *Stock, ordinal int) (int, error) {
 	node := stock.machine(ordinal).Node()
 	if err := s.AddNode(node); err != nil {
 		return 0, err
+	}
+	for _, p := range stock.daemonsOn(s, node) {
+		if err := s.AddPod(p, node.Name); err != nil {
+			return 0, err
+		}
 	}
 	return s.index[node.Name], nil
 }

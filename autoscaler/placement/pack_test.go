@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"spillway.dev/spillway/autoscaler/placement"
@@ -18,7 +20,7 @@ func rentedMachine(i int) placement.Machine {
 	return placement.Machine{
 		Name: fmt.Sprintf("rented-%d", i), MilliCPU: 64_000, Memory: 256 << 30, Disk: 1 << 40, Region: "away",
 		GPUResource: "nvidia.com/gpu", GPUs: 4, Labels: map[string]string{"product": "l40s"},
-		Taint: corev1.Taint{Key: "rented", Value: "yes", Effect: corev1.TaintEffectNoSchedule},
+		Taints: []corev1.Taint{{Key: "rented", Value: "yes", Effect: corev1.TaintEffectNoSchedule}},
 	}
 }
 
@@ -64,6 +66,43 @@ func TestPack(t *testing.T) {
 			}
 			if got := s.Nodes(); len(got) != 1 {
 				t.Errorf("nodes left behind: %v", got)
+			}
+		})
+	}
+}
+
+// A machine comes with the pods that DaemonSets put on it, and with no others.
+// cases: F6b kubernetes-sigs/karpenter#1749, H7 kubernetes-sigs/karpenter#1185, F75 krustlet#167
+func TestPackBesideDaemons(t *testing.T) {
+	everywhere := func(p *corev1.Pod) {
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}
+	tests := map[string]struct {
+		daemon *corev1.Pod
+		pod    *corev1.Pod
+		want   string
+	}{
+		"one that tolerates everything takes its room": {pod("agent", 0, cores("2"), everywhere), pod("p", 4, cores("63")), "p: 0/1 nodes fit: 1 Insufficient cpu, beside 1"},
+		"what is left is for the work":                 {pod("agent", 0, cores("2"), everywhere), pod("p", 4, cores("62")), "1 machines, beside 1"},
+		"one without our toleration stays away":        {pod("agent", 0, cores("2")), pod("p", 4, cores("63")), "1 machines, beside 0"},
+		"one for other machines stays away":            {pod("agent", 0, cores("2"), everywhere, selecting("product", "h100")), pod("p", 4, cores("63")), "1 machines, beside 0"},
+		"its host port is taken":                       {pod("agent", 0, hostPort(9100), everywhere), pod("p", 4, hostPort(9100)), "p: 0/1 nodes fit: 1 node(s) didn't have free ports for the requested pod ports, beside 1"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			set := &appsv1.DaemonSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent"},
+				Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: tt.daemon.Spec}},
+			}
+			leaving := set.DeepCopy()
+			leaving.DeletionTimestamp = &metav1.Time{}
+			s := cluster(t, placement.Inventory{Nodes: []*corev1.Node{node("home", 8)}})
+			got, err := s.Pack(s.Batch([]*corev1.Pod{tt.pod}, guest()), placement.NewStock(rentedMachine, set, leaving), 16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told := fmt.Sprintf("%s, beside %d", told(got), got.Daemons); told != tt.want {
+				t.Errorf("Pack() = %s, want %s", told, tt.want)
 			}
 		})
 	}

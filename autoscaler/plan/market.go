@@ -27,7 +27,8 @@ type sale struct {
 // sales returns the offers, sorted by key and each once: of two with one key
 // the one seen last counts, and of those the dearer one. Where that, too, leaves
 // a choice, their texts decide.
-func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider, settings Settings) []sale {
+func sales(state *State, known map[string]*v1alpha1.BurstProvider) []sale {
+	offers, daemons := state.Offers, pointers(state.Cluster.DaemonSets)
 	all := make([]sale, 0, len(offers))
 	for _, o := range offers {
 		s := sale{offer: o, key: o.Key(), provider: known[o.Provider]}
@@ -48,7 +49,7 @@ func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider, s
 	all = slices.CompactFunc(all, func(a, b sale) bool { return a.key == b.key })
 	for i := range all {
 		s := &all[i]
-		s.stock = placement.NewStock(func(n int) placement.Machine { return virtual(s, settings, n) })
+		s.stock = placement.NewStock(func(n int) placement.Machine { return virtual(s, state.Settings, n) }, daemons...)
 	}
 	return all
 }
@@ -182,9 +183,8 @@ func reasonOf(p policy.Refusal) Reason {
 // what is left. Policy is asked first and of all offers, so that no price can
 // hide a rule.
 func (r *run) shopping(w *work) (Decision, bool) {
-	taint := plannedTaint()
 	w.asks = gpuAsks(w.pods)
-	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: taint.Key, Operator: corev1.TolerationOpEqual, Value: taint.Value})
+	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
 	trips := r.policyOn(w)
 	for i, s := range r.offers {
 		refusals := slices.Concat(trips[i], r.marketOn(w, s))

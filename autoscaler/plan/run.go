@@ -82,7 +82,7 @@ func newRun(s State) (*run, error) {
 		r.volumes[s.Cluster.Volumes[i].Name] = &s.Cluster.Volumes[i]
 	}
 	r.history = remember(s, r.onBurstNodes())
-	r.offers = sales(s.Offers, r.providers, s.Settings)
+	r.offers = sales(&s, r.providers)
 	r.ends = r.endings()
 	r.promise()
 	return r, nil

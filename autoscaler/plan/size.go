@@ -17,10 +17,8 @@ const (
 	gibi = 1 << 30
 )
 
-// plannedTaint stands for the taint of a burst that is not bought yet.
-func plannedTaint() corev1.Taint {
-	return corev1.Taint{Key: v1alpha1.BurstTaint, Value: "planned", Effect: corev1.TaintEffectNoSchedule}
-}
+// planned stands for the UID of a burst that is not bought yet.
+const planned = "planned"
 
 // size finds how many machines of the offer the work needs. All pods get a seat
 // or the offer is refused.
@@ -34,7 +32,7 @@ func (r *run) size(w *work, s sale) (candidate, *Reason) {
 	case err != nil:
 		return c, refusal(undecidable(err))
 	case packing.Misfit != nil:
-		return c, refusal(misfit(packing.Misfit.Pod, *packing.Misfit))
+		return c, refusal(misfit(packing))
 	case packing.TooMany:
 		return c, refusal(Reason{
 			Code: GangTooLarge, Message: fmt.Sprintf("it needs more than %s of this offer", count(r.Settings.Machines, "machine")),
@@ -57,7 +55,10 @@ func virtual(s *sale, settings Settings, number int) placement.Machine {
 		MilliCPU: s.offer.MilliCPU - int64(settings.ReserveMilliCPU),
 		Memory:   kept(s.offer.MemoryMiB * mebi), Disk: kept(s.offer.DiskGiB * gibi),
 		GPUResource: s.offer.GPUResource, GPUs: int64(s.offer.GPUs),
-		Taint: plannedTaint(),
+		Taints: []corev1.Taint{
+			{Key: v1alpha1.BurstTaint, Value: planned, Effect: corev1.TaintEffectNoSchedule},
+			{Key: v1alpha1.BurstTaint, Value: planned, Effect: corev1.TaintEffectNoExecute},
+		},
 	}
 }
 
@@ -104,9 +105,12 @@ func speaksGPU(w *work, s sale) *Reason {
 
 // misfit turns a filter's words into a reason with a code. A pod that no fresh
 // machine of the offer takes is named with what it asks for.
-func misfit(p *corev1.Pod, m placement.Misfit) Reason {
-	why := m.Reasons[0]
+func misfit(packing placement.Packing) Reason {
+	p, why := packing.Misfit.Pod, packing.Misfit.Reasons[0]
 	message := fmt.Sprintf("pod %s does not fit on a fresh machine: %s", p.Name, why.Message)
+	if packing.Daemons > 0 {
+		message = fmt.Sprintf("pod %s does not fit on a fresh machine beside %s of DaemonSets: %s", p.Name, count(packing.Daemons, "pod"), why.Message)
+	}
 	switch why.Plugin {
 	case "NodeAffinity":
 		if model := wantsModel(p); model != "" {
