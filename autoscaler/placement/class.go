@@ -24,6 +24,9 @@ type class struct {
 	// of an epoch of the cluster's affinity rules.
 	view  view
 	epoch uint64
+	// info is what the framework makes of a pod of the class, resources added
+	// up; set once one was placed.
+	info *framework.PodInfo
 	// refused remembers, by position of the node, why and in which of its
 	// generations the node refused the class.
 	refused []verdict

@@ -188,7 +188,7 @@ func (s *Snapshot) place(p *corev1.Pod, c *class, candidates []int) (string, []R
 		}
 		if why == nil {
 			node := s.nodes[i].Node().Name
-			return node, nil, s.settle(v, p, node)
+			return node, nil, s.settle(v, c, p, node)
 		}
 		refused.add(why)
 	}
@@ -221,8 +221,15 @@ func (s *Snapshot) refuses(n fwk.NodeInfo, at int, c *class, v *view) (*Reason, 
 }
 
 // settle records p on node, with the volumes that the filters chose for it.
-func (s *Snapshot) settle(v *view, p *corev1.Pod, node string) error {
-	if !v.alone && len(p.Spec.Volumes) > 0 {
+func (s *Snapshot) settle(v *view, c *class, p *corev1.Pod, node string) error {
+	if v.alone {
+		if c.info == nil {
+			c.info = podInfo(p)
+			c.info.CalculateResource() // and keeps it
+		}
+		return s.add(*c.info, p, node)
+	}
+	if len(p.Spec.Volumes) > 0 {
 		v := assumedVolumes{state: v.state, pod: p, node: node}
 		if err := s.sim.reserve(v); err != nil {
 			return err

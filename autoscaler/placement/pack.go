@@ -175,9 +175,18 @@ func (s *Snapshot) fill(b Batch, stock *Stock, most int) (Packing, error) {
 	guests := s.guests(b.more)
 	var packing Packing
 	var machines []int
+	// What a machine refuses once for reasons of its own it refuses until the
+	// end, as machines only fill up here.
+	full := map[*class]int{}
 	for _, p := range b.pods {
 		with, c := guests.of(p)
-		node, why, err := s.place(with, c, machines)
+		node, why, err := s.place(with, c, machines[full[c]:])
+		if err == nil && c.view.alone {
+			full[c] = len(machines)
+			if node != "" {
+				full[c] = s.index[node] - machines[0]
+			}
+		}
 		if err == nil && node == "" {
 			if len(machines) == most {
 				return Packing{TooMany: true}, nil

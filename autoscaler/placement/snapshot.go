@@ -179,15 +179,29 @@ func (s *Snapshot) AddNode(n *corev1.Node) error {
 // AddPod puts a pod on a node without asking whether it fits, as for a pod that
 // is bound already. It returns [ErrUnknownNode] for a node that is not there.
 func (s *Snapshot) AddPod(p *corev1.Pod, node string) error {
-	info, err := s.writable(node)
+	return s.add(*podInfo(p), p, node)
+}
+
+// podInfo is what the framework makes of a pod. Affinity terms that can't be
+// parsed are left out, as the scheduler leaves them out.
+func podInfo(p *corev1.Pod) *framework.PodInfo {
+	info, _ := framework.NewPodInfo(p)
+	return info
+}
+
+// add puts a pod on a node; info is what the framework made of it or of one of
+// its class.
+func (s *Snapshot) add(info framework.PodInfo, p *corev1.Pod, node string) error {
+	n, err := s.writable(node)
 	if err != nil {
 		return fmt.Errorf("add pod %s/%s to node %s: %w", p.Namespace, p.Name, node, err)
 	}
 	bound := *p
 	bound.Spec.NodeName = node
-	info.AddPod(&bound)
-	s.free.update(s.index[node], info)
-	s.affinity.touch(info)
+	info.Pod = &bound
+	n.AddPodInfo(&info)
+	s.free.update(s.index[node], n)
+	s.affinity.touch(n)
 	return nil
 }
 
