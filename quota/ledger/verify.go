@@ -27,15 +27,23 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 		return Report{}, explain(l.path, err)
 	}
 	defer tx.Rollback() //nolint:errcheck // it has only read
-	v := newVerifier(l.path)
-	if err := readAhead(ctx, tx, v.row); err != nil {
+	report, err := verify(ctx, tx, l.path)
+	if err != nil {
 		return Report{}, explain(l.path, err)
 	}
-	if err := v.derived(ctx, tx); err != nil {
-		return Report{}, explain(l.path, err)
+	return report, nil
+}
+
+func verify(ctx context.Context, q querier, path string) (Report, error) {
+	v := newVerifier(path)
+	if err := readAhead(ctx, q, v.row); err != nil {
+		return Report{}, err
 	}
-	if err := v.guards(ctx, tx); err != nil {
-		return Report{}, explain(l.path, err)
+	if err := v.derived(ctx, q); err != nil {
+		return Report{}, err
+	}
+	if err := v.guards(ctx, q); err != nil {
+		return Report{}, err
 	}
 	return v.finish(), nil
 }
