@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// golden compares text with a file that UPDATE_GOLDEN=1 writes anew.
+func golden(t *testing.T, file, text string) {
+	t.Helper()
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("%s: UPDATE_GOLDEN=1 go test ./cmd/spillway writes it anew:\n%s", file, diff)
+	}
+}
+
+// TestLedgerReports holds what people read of a ledger to golden files. Reading
+// fences nobody: the controller's epoch goes on.
+func TestLedgerReports(t *testing.T) {
+	b := autumn(t)
+	for name, args := range map[string][]string{
+		"balance":  {"balance"},
+		"budget":   {"budget", "--at", "2026-11-30T12:00:00Z"},
+		"usage":    {"usage", "--tenant", "t-7f31", "--month", "2026-11"},
+		"exposure": {"exposure", "--at", "2026-12-01T12:00:00Z"},
+		"bursts":   {"exposure", "--at", "2026-12-01T12:00:00Z", "--bursts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"ledger", "--ledger", b.file}, args...)
+			text, err := spillway(t, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, filepath.Join("testdata", "ledger", name+".txt"), text)
+			table, err := spillway(t, append(args, "-o", "csv")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, err := csv.NewReader(strings.NewReader(table)).ReadAll()
+			if lines := strings.Count(text, "\n"); err != nil || len(rows) > lines || len(rows) < lines-1 { // one line may be a note
+				t.Errorf("%d rows of CSV beside %d lines: %v", len(rows), lines, err)
+			}
+			data, err := spillway(t, append(args, "-o", "json")...)
+			if err != nil || !json.Valid([]byte(data)) {
+				t.Errorf("JSON: %v\n%s", err, data)
+			}
+		})
+	}
+	if err := b.SetBudgets(t.Context(), b.epoch, nil); err != nil {
+		t.Errorf("reading has fenced the controller off: %v", err)
+	}
+}
+
+// TestEmptyLedger: a ledger without rows says so in one sentence, in JSON and
+// CSV it is an empty list.
+func TestEmptyLedger(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "empty.db")
+	out, err := spillway(t, "ledger", "import", "--ledger", file, filepath.Join("testdata", "ledger", "empty.jsonl"))
+	if err != nil || !strings.Contains(out, "0 rows imported") {
+		t.Fatalf("%q, %v", out, err)
+	}
+	for name, want := range map[string]string{
+		"balance": "moves no money", "budget": "nothing can be reserved", "usage": "has no usage", "exposure": "has nothing open",
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := spillway(t, "ledger", name, "--ledger", file)
+			if err != nil || !strings.Contains(out, want) || strings.Count(out, "\n") != 1 {
+				t.Errorf("%q, %v, want one sentence with %q", out, err, want)
+			}
+			if out, err := spillway(t, "ledger", name, "--ledger", file, "-o", "csv"); err != nil || strings.Count(out, "\n") != 1 {
+				t.Errorf("CSV is %q, %v, want a header", out, err)
+			}
+			if out, err := spillway(t, "ledger", name, "--ledger", file, "-o", "json"); err != nil || strings.Contains(out, "null") {
+				t.Errorf("JSON is %q, %v", out, err)
+			}
+		})
+	}
+	if _, err := spillway(t, "ledger", "statement", "--ledger", file, "--tenant", "t-1", "--month", "2026-11"); err == nil || !strings.Contains(err.Error(), `knows no tenant "t-1"`) {
+		t.Errorf("a statement of nobody: %v", err)
+	}
+}
+
+// TestExportAndImport: a ledger moves with its chain intact, into an empty
+// file only.
+func TestExportAndImport(t *testing.T) {
+	b := autumn(t)
+	export, err := spillway(t, "ledger", "export", "--ledger", b.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "ledger.jsonl"), filepath.Join(dir, "moved.db")
+	if err := os.WriteFile(from, []byte(export), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := spillway(t, "ledger", "import", from, "--ledger", to)
+	report, verr := b.Verify(t.Context())
+	if err != nil || verr != nil || !strings.Contains(out, report.Head) {
+		t.Fatalf("%q, %v, %v, want head %s", out, err, verr, report.Head)
+	}
+	if again, err := spillway(t, "ledger", "export", "--ledger", to); err != nil || again != export {
+		t.Errorf("the second export differs: %v", err)
+	}
+	if _, err := spillway(t, "ledger", "import", from, "--ledger", b.file); err == nil || !strings.Contains(err.Error(), "import into a new file") {
+		t.Errorf("imported into a ledger with rows: %v", err)
+	}
+	if err := os.WriteFile(from, []byte(export[:len(export)/2]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := spillway(t, "ledger", "import", from, "--ledger", filepath.Join(dir, "half.db")); err == nil || !strings.Contains(err.Error(), "nothing was imported") {
+		t.Errorf("half of an export: %v", err)
+	}
+}
+
+// TestFocusExport holds one month in both versions to golden files. What is not
+// settled is said on standard error.
+func TestFocusExport(t *testing.T) {
+	b := autumn(t)
+	for name, args := range map[string][]string{
+		"focus-1.4-tenant": {"--operator", "Example GPU Platform"}, "focus-1.2-provider": {"--profile", "1.2", "--view", "provider", "--tenant", "t-9c02"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := spillway(t, append([]string{"ledger", "export", "--ledger", b.file, "--format", "focus", "--month", "2026-11"}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, filepath.Join("testdata", "ledger", name+".csv"), out)
+		})
+	}
+}
