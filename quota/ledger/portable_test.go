@@ -3,10 +3,16 @@ package ledger_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/ledger"
@@ -134,5 +140,40 @@ func TestAForgedExportIsNotImported(t *testing.T) {
 	_, _, err = into(t, f.exported())
 	if err == nil || !strings.Contains(err.Error(), "row 3") || !strings.Contains(err.Error(), "nothing was imported") {
 		t.Errorf("import says %v, want what is wrong with row 3", err)
+	}
+}
+
+// Anybody can check an export with what docs/ledger.md says about the format
+// and no code of ours.
+func TestAnExportCanBeCheckedByAnybody(t *testing.T) {
+	var prev string
+	lines := strings.Split(strings.TrimSpace(string(eventful(t).exported())), "\n")
+	for _, line := range lines[1 : len(lines)-1] {
+		var row struct {
+			Seq, Epoch                                    int64
+			Recorded                                      time.Time
+			Kind, Burst, Key, Intent, Entries, Prev, Hash string
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		before, err := hex.DecodeString(row.Prev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := append([]byte("spillway.dev/ledger/v1\n"), before...)
+		for _, n := range []int64{row.Seq, row.Recorded.UnixNano(), row.Epoch} {
+			text = binary.BigEndian.AppendUint64(text, uint64(n))
+		}
+		for _, s := range []string{row.Kind, row.Burst, row.Key, row.Intent, row.Entries} {
+			text = append(binary.BigEndian.AppendUint64(text, uint64(len(s))), s...)
+		}
+		if sum := fmt.Sprintf("%x", sha256.Sum256(text)); sum != row.Hash || prev != "" && row.Prev != prev {
+			t.Errorf("row %d has hash %s behind %s, want %s behind %s", row.Seq, row.Hash, row.Prev, sum, prev)
+		}
+		prev = row.Hash
+	}
+	if last := lines[len(lines)-1]; last != fmt.Sprintf(`{"rows":8,"head":"%s"}`, prev) {
+		t.Errorf("the last line is %s", last)
 	}
 }
