@@ -192,6 +192,16 @@ func (s *sums) take(costs ...*quota.Cost) {
 	}
 }
 
+// What ran at home stands before what was rented for the same work.
+func TestHomeComesFirst(t *testing.T) {
+	a := closed("b", "2026-11-02 10:00", "2026-11-02 11:00", 1e9)
+	a.Reservation.Project, a.Reservation.Provider = "", "aruba"
+	s := statement(t, "2026-11", quota.Book{}, []quota.Account{a}, []quota.UsageHour{hour("2026-11-02 09:00", "team", "", 840), hour("2026-11-02 10:00", "team", "b", 840)})
+	if len(s.Lines) != 2 || s.Lines[0].Place != quota.OnPrem || s.Lines[1].Place != "aruba" {
+		t.Errorf("lines are %v", s.Lines)
+	}
+}
+
 // Usage is summed up by UTC hour, so days that start on half hours have no exact usage.
 func TestStatementsNeedWholeHours(t *testing.T) {
 	_, err := quota.NewStatement(quota.StatementInput{Tenant: "vision", Month: "2026-11", Zone: "Asia/Kolkata"})

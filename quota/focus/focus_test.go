@@ -216,6 +216,34 @@ func TestRowsAddUpToTheLedger(t *testing.T) {
 	})
 }
 
+// What has no length is charged all the same: a provider's minimum for a
+// machine that was there for less than a second, and cost without a machine.
+func TestCostWithoutTimeHasARow(t *testing.T) {
+	short := settled("short", "2026-11-02 10:00:00", "2026-11-02 10:01:00", func(r *quota.Receipt) {
+		r.Settlement.MachineStart = r.Settlement.MachineStart.Add(100 * time.Millisecond)
+		r.Settlement.MachineEnd = r.Settlement.MachineStart.Add(time.Millisecond)
+	})
+	none := settled("none", "2026-11-02 10:00:00", "2026-11-02 10:01:00", func(r *quota.Receipt) {
+		r.Settlement.MachineStart, r.Settlement.MachineEnd, r.Settlement.Seconds = time.Time{}, time.Time{}, 0
+		r.SettledAt = at("2026-11-03 12:59:59")
+	})
+	d := read(t, focus.V14, export(t, focus.V14, focus.ViewTenant, "2026-11", short, none))
+	for _, p := range d.problems() {
+		t.Error(p)
+	}
+	var got []string
+	for _, row := range d.rows {
+		got = append(got, strings.Join([]string{row["ResourceId"], row["ChargeCategory"], row["ChargePeriodStart"], row["ChargePeriodEnd"], row["BilledCost"], row["PricingQuantity"]}, " "))
+	}
+	want := []string{
+		"short Usage 2026-11-02T10:00:01Z 2026-11-02T10:00:02Z 0.048333334 0.016666666667",
+		"none Adjustment 2026-11-03T12:59:59Z 2026-11-03T13:00:00Z 0.048333334 ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // What can't be written is refused before the first byte.
 func TestWhatCantBeExported(t *testing.T) {
 	november, _ := quota.Month("", "2026-11")

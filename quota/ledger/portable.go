@@ -85,7 +85,7 @@ func (l *Ledger) Import(ctx context.Context, from io.Reader) (Report, error) {
 			return fmt.Errorf("import into ledger %s: %w; nothing was imported", l.path, err)
 		}
 		var err error
-		if report, err = verify(t.ctx, t.tx, l.path); err != nil {
+		if report, err = verify(t.ctx, t.tx, l.path, nil); err != nil {
 			return err
 		}
 		if !report.OK {

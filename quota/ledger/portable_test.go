@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -127,17 +126,11 @@ func TestWhatWasChangedIsNotImported(t *testing.T) {
 // A journal with a whole chain that says what can't be is not imported.
 func TestAForgedExportIsNotImported(t *testing.T) {
 	f := eventful(t)
-	f.must(f.Close())
-	db, err := sql.Open("sqlite", f.path)
-	f.must(err)
-	_, err = db.ExecContext(f.ctx(), "DROP TRIGGER journal_no_update; DROP TRIGGER journal_no_delete; DROP TRIGGER journal_next")
-	f.must(err)
-	f.must(ledger.Forge(f.ctx(), db, map[int64]func(*ledger.Row){
+	f.rewrite(map[int64]func(*ledger.Row){
 		3: func(r *ledger.Row) { r.Entries = strings.Split(r.Entries, "\n")[0] + "\n" }, // promised, and on no budget
-	}))
-	f.must(db.Close())
-	f.Ledger = f.open()
-	_, _, err = into(t, f.exported())
+	})
+	f.reopen()
+	_, _, err := into(t, f.exported())
 	if err == nil || !strings.Contains(err.Error(), "row 3") || !strings.Contains(err.Error(), "nothing was imported") {
 		t.Errorf("import says %v, want what is wrong with row 3", err)
 	}
