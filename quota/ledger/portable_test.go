@@ -104,6 +104,10 @@ func TestWhatWasChangedIsNotImported(t *testing.T) {
 		"rows at the end cut off": {func(l []string) []string {
 			return append(l[:5:5], l[len(l)-2])
 		}, "but has 4 up to"},
+		"another number of rows": {func(l []string) []string {
+			l[len(l)-2] = strings.Replace(l[len(l)-2], `"rows":8`, `"rows":9`, 1)
+			return l
+		}, "says that it has 9 rows"},
 		"more behind the end": {func(l []string) []string { return append(l, l[1]) }, "goes on behind its last line"},
 		"no header":           {func(l []string) []string { return l[1:] }, "this is no exported ledger"},
 		"no JSON":             {func(l []string) []string { l[4] = "{\n"; return l }, "can't be read"},
