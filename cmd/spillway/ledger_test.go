@@ -1,12 +1,16 @@
 package main
 
 import (
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/csv"
 	"encoding/json"
+	"encoding/pem"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -126,6 +130,66 @@ func TestExportAndImport(t *testing.T) {
 	}
 	if _, err := spillway(t, "ledger", "import", from, "--ledger", filepath.Join(dir, "half.db")); err == nil || !strings.Contains(err.Error(), "nothing was imported") {
 		t.Errorf("half of an export: %v", err)
+	}
+}
+
+// TestHeads: what was signed once can't be rewritten unseen. The ledger is
+// replaced by another one whose chain and sense are whole.
+func TestHeads(t *testing.T) {
+	dir := t.TempDir()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string, data []byte) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := write("heads.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	trust := write("heads.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub}))
+
+	b := newBooks(t)
+	lead := func() {
+		t.Helper()
+		b.now = b.now.Add(time.Hour)
+		if b.epoch, err = b.BeginEpoch(t.Context(), "controller-1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead()
+	line, err := spillway(t, "ledger", "head", "--ledger", b.file, "--key", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := write("heads.jsonl", []byte(line))
+	verify := func(file string) (string, error) {
+		return spillway(t, "ledger", "verify", "--ledger", file, "--heads", heads, "--trust", trust)
+	}
+	lead()
+	if out, err := verify(b.file); err != nil || !strings.Contains(out, "1 signed heads: up to row 2") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	other := autumn(t)
+	if out, err := verify(other.file); err == nil || !strings.Contains(out, "the journal was written anew up to here") {
+		t.Errorf("another journal: %v\n%s", err, out)
+	}
+	write("heads.jsonl", []byte(strings.Replace(line, `"rows":2`, `"rows":3`, 1)))
+	if _, err := verify(b.file); err == nil || !strings.Contains(err.Error(), "is not signed by the trusted key") {
+		t.Errorf("a changed head: %v", err)
+	}
+	if _, err := spillway(t, "ledger", "head", "--ledger", b.file, "--key", trust); err == nil || !strings.Contains(err.Error(), "heads.pub") {
+		t.Errorf("signed with a public key: %v", err)
 	}
 }
 
