@@ -29,11 +29,14 @@ same ledger of it, with the same hashes.
 
 --format focus is one month as a Cost and Usage dataset of FOCUS 1.4 (--profile 1.2 for older
 tools) in CSV. It carries one of two views, never both: what tenants are charged (--view
-tenant) or what providers charge (--view provider). Never add the two up.`,
+tenant) or what providers charge (--view provider). Never add the two up. --format
+focus-schema is the description of its columns in JSON; it needs no ledger.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case x.format != "journal" && x.format != "focus":
-				return usageError{fmt.Errorf("ledger export: --format %q is unknown: say journal or focus", x.format)}
+			case x.format != "journal" && x.format != "focus" && x.format != "focus-schema":
+				return usageError{fmt.Errorf("ledger export: --format %q is unknown: say journal, focus or focus-schema", x.format)}
+			case x.format == "focus-schema":
+				return x.refused(focus.WriteSchema(cmd.OutOrStdout(), focus.Version(x.profile)))
 			case x.format == "focus" && x.month == "":
 				return usageError{fmt.Errorf("ledger export: --month is missing: FOCUS is written by the month, as 2026-11")}
 			case x.format == "focus" && x.operator == "" && x.view == string(focus.ViewTenant):
@@ -53,7 +56,7 @@ tenant) or what providers charge (--view provider). Never add the two up.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&x.format, "format", "journal", "journal or focus")
+	f.StringVar(&x.format, "format", "journal", "journal, focus or focus-schema")
 	f.StringVar(&x.profile, "profile", string(focus.V14), "`VERSION` of FOCUS: 1.4 or 1.2")
 	f.StringVar(&x.view, "view", string(focus.ViewTenant), "whose charges: tenant or provider")
 	f.StringVar(&x.operator, "operator", "", "legal `NAME` of the unit that charges the tenants")
@@ -77,9 +80,6 @@ func (x export) focus(ctx context.Context, cmd *cobra.Command, v *ledger.View, w
 	err = focus.Write(w, focus.Export{
 		Version: focus.Version(x.profile), View: focus.View(x.view), Operator: x.operator, Month: month, Accounts: accounts,
 	})
-	if errors.Is(err, focus.ErrUnknown) {
-		return usageError{fmt.Errorf("ledger export: %w", err)}
-	}
 	open := 0
 	for _, r := range accounts {
 		if r.State != quota.Settled && r.Reservation.From.Before(month.End) && r.Until.After(month.Start) {
@@ -87,7 +87,15 @@ func (x export) focus(ctx context.Context, cmd *cobra.Command, v *ledger.View, w
 		}
 	}
 	if open > 0 && err == nil {
-		cmd.PrintErrf("%d bursts of %s are not settled and not in this export: write it again when \"ledger exposure\" shows none\n", open, month.ID)
+		cmd.PrintErrf("unsettled bursts of %s: %d; they are not in this export: write it again when \"ledger exposure\" shows none\n", month.ID, open)
+	}
+	return x.refused(err)
+}
+
+// refused tells wrong usage from what went wrong.
+func (x export) refused(err error) error {
+	if errors.Is(err, focus.ErrUnknown) {
+		return usageError{fmt.Errorf("ledger export: %w", err)}
 	}
 	return err
 }

@@ -177,7 +177,7 @@ func TestHeads(t *testing.T) {
 		return spillway(t, "ledger", "verify", "--ledger", file, "--heads", heads, "--trust", trust)
 	}
 	lead()
-	if out, err := verify(b.file); err != nil || !strings.Contains(out, "1 signed heads: up to row 2") {
+	if out, err := verify(b.file); err != nil || !strings.Contains(out, "signed heads (1): up to row 2") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	other := autumn(t)

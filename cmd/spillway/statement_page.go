@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,13 +84,13 @@ func (p page) AllTime() quota.GPUTime {
 	return quota.GPUTime{ShareSeconds: home.ShareSeconds + rented.ShareSeconds, Hundredths: home.Hundredths + rented.Hundredths}
 }
 
-// Charts are the charts of the page.
+// Charts are the charts of the page; one without a bar is left out.
 func (p page) Charts() []chart {
 	charts := []chart{p.timeChart()}
 	for _, t := range p.Statement.Totals {
 		charts = append(charts, p.costChart(t.Charged.Exact.Currency))
 	}
-	return charts
+	return slices.DeleteFunc(charts, func(c chart) bool { return len(c.Bars) == 0 })
 }
 
 // limit is a budget's line in whole cents. What is used is rounded up and the

@@ -105,6 +105,44 @@ func TestStatementEscapes(t *testing.T) {
 	}
 }
 
+// TestStatementOfTwoCurrencies: they stand beside one another and are never
+// added up. cases: C-61 kubecost docs#1128, #923
+func TestStatementOfTwoCurrencies(t *testing.T) {
+	b := newBooks(t)
+	for _, currency := range []string{"EUR", "CHF"} {
+		b.must(b.SetBudgets(t.Context(), b.epoch, []quota.Budget{
+			{ID: "t/" + currency, Scope: quota.ScopeTenant, Subject: "t", Window: quota.WindowMonth, Limit: amount(t, "90.00 "+currency), Hard: true},
+		}))
+		b.burst(rented{
+			name: currency, tenant: "t", provider: "p", gpus: 1, price: "1.00 " + currency + "/h",
+			start: "2026-11-02 10:00:00", end: "2026-11-02 17:00:00", granularity: 1, cause: "Succeeded",
+		})
+	}
+	out, err := spillway(t, "ledger", "statement", "--ledger", b.file, "--tenant", "t", "--month", "2026-11")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<b>7.00\u00a0EUR</b>", "<b>7.00\u00a0CHF</b>", "Cost by day, EUR", "Cost by day, CHF", "7.00\u00a0CHF<br>7.00\u00a0EUR"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(out, "14.00\u00a0") {
+		t.Error("the page adds two currencies up")
+	}
+}
+
+// TestStatementOfNothing: a known tenant without use gets a page that says so,
+// and no chart of nothing.
+func TestStatementOfNothing(t *testing.T) {
+	b := newBooks(t)
+	b.must(b.SetBudgets(t.Context(), b.epoch, []quota.Budget{{ID: "t/m", Scope: quota.ScopeTenant, Subject: "t", Window: quota.WindowMonth, Limit: amount(t, "9.00 EUR")}}))
+	out, err := spillway(t, "ledger", "statement", "--ledger", b.file, "--tenant", "t", "--month", "2026-11")
+	if err != nil || !strings.Contains(out, "No burst was charged in this month.") || strings.Contains(out, "<svg") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestForeignCertificate: a file that is not the burst's own certificate stops
 // the statement.
 func TestForeignCertificate(t *testing.T) {

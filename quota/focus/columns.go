@@ -23,6 +23,7 @@ type Column struct {
 	Name  string
 	Type  Type
 	Nulls bool // whether it may be empty
+	Scale int  // digits behind the point of a Decimal, at most
 
 	in    Version // the only version that has it; empty for both
 	value func(charge) string
@@ -58,7 +59,7 @@ func chargeColumns() []Column {
 		{Name: "AllocatedResourceName", Type: String, Nulls: true, in: V14, value: null},
 		{Name: "AllocatedTags", Type: JSON, Nulls: true, in: V14, value: null},
 		{Name: "AvailabilityZone", Type: String, Nulls: true, value: null},
-		{Name: "BilledCost", Type: Decimal, value: charge.cost},
+		{Name: "BilledCost", Type: Decimal, Scale: 9, value: charge.cost},
 		{Name: "BillingAccountId", Type: String, value: charge.payer},
 		{Name: "BillingAccountName", Type: String, Nulls: true, value: null},
 		{Name: "BillingAccountType", Type: String, value: charge.payerType},
@@ -73,17 +74,17 @@ func chargeColumns() []Column {
 		{Name: "ChargeFrequency", Type: String, value: charge.frequency},
 		{Name: "ChargePeriodEnd", Type: DateTime, value: func(c charge) string { return stamp(c.until) }},
 		{Name: "ChargePeriodStart", Type: DateTime, value: func(c charge) string { return stamp(c.from) }},
-		{Name: "ConsumedQuantity", Type: Decimal, Nulls: true, value: ifUsage(func(c charge) string { return fixed(c.consumed, 9) })},
+		{Name: "ConsumedQuantity", Type: Decimal, Scale: 9, Nulls: true, value: ifUsage(func(c charge) string { return fixed(c.consumed, 9) })},
 		{Name: "ConsumedUnit", Type: String, Nulls: true, value: ifUsage(is("Machine-Seconds"))},
-		{Name: "ContractedCost", Type: Decimal, value: charge.listed},
-		{Name: "ContractedUnitPrice", Type: Decimal, Nulls: true, value: ifUsage(charge.price)},
-		{Name: "EffectiveCost", Type: Decimal, value: charge.cost},
+		{Name: "ContractedCost", Type: Decimal, Scale: 21, value: charge.listed},
+		{Name: "ContractedUnitPrice", Type: Decimal, Scale: 9, Nulls: true, value: ifUsage(charge.price)},
+		{Name: "EffectiveCost", Type: Decimal, Scale: 9, value: charge.cost},
 		{Name: "HostProviderName", Type: String, in: V14, value: charge.provider},
 		{Name: "InvoiceDetailId", Type: String, Nulls: true, in: V14, value: null}, // nothing is invoiced before a period is closed
 		{Name: "InvoiceId", Type: String, Nulls: true, value: null},
 		{Name: "InvoiceIssuerName", Type: String, value: charge.issuer},
-		{Name: "ListCost", Type: Decimal, value: charge.listed},
-		{Name: "ListUnitPrice", Type: Decimal, Nulls: true, value: ifUsage(charge.price)},
+		{Name: "ListCost", Type: Decimal, Scale: 21, value: charge.listed},
+		{Name: "ListUnitPrice", Type: Decimal, Scale: 9, Nulls: true, value: ifUsage(charge.price)},
 	}
 }
 
@@ -92,10 +93,10 @@ func skuColumns() []Column {
 	return []Column{
 		{Name: "PricingCategory", Type: String, Nulls: true, value: ifUsage(is("Standard"))}, // the price was frozen by the reservation
 		{Name: "PricingCurrency", Type: String, value: charge.unit},
-		{Name: "PricingCurrencyContractedUnitPrice", Type: Decimal, Nulls: true, value: ifUsage(charge.price)},
-		{Name: "PricingCurrencyEffectiveCost", Type: Decimal, value: charge.cost},
-		{Name: "PricingCurrencyListUnitPrice", Type: Decimal, Nulls: true, value: ifUsage(charge.price)},
-		{Name: "PricingQuantity", Type: Decimal, Nulls: true, value: ifUsage(func(c charge) string { return fixed(c.quantity, 12) })},
+		{Name: "PricingCurrencyContractedUnitPrice", Type: Decimal, Scale: 9, Nulls: true, value: ifUsage(charge.price)},
+		{Name: "PricingCurrencyEffectiveCost", Type: Decimal, Scale: 9, value: charge.cost},
+		{Name: "PricingCurrencyListUnitPrice", Type: Decimal, Scale: 9, Nulls: true, value: ifUsage(charge.price)},
+		{Name: "PricingQuantity", Type: Decimal, Scale: 12, Nulls: true, value: ifUsage(func(c charge) string { return fixed(c.quantity, 12) })},
 		{Name: "PricingUnit", Type: String, Nulls: true, value: ifUsage(is("Machine-Hours"))},
 		{Name: "ProviderName", Type: String, in: V12, value: charge.issuer},
 		{Name: "PublisherName", Type: String, in: V12, value: charge.issuer},

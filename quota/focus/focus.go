@@ -55,6 +55,13 @@ const (
 	V14 Version = "1.4" // ratified 2026-06-04
 )
 
+func (v Version) check() error {
+	if v != V12 && v != V14 {
+		return fmt.Errorf("FOCUS version %q is %w: say 1.2 or 1.4", v, ErrUnknown)
+	}
+	return nil
+}
+
 // ErrUnknown says that a view or version is none that this package writes.
 var ErrUnknown = errors.New("unknown")
 
@@ -70,8 +77,8 @@ type Export struct {
 // Write writes the header and the rows in the order of the accounts, oldest
 // hour first. Accounts that are not settled, or cost nothing, have no rows.
 func Write(w io.Writer, x Export) error {
-	if x.Version != V12 && x.Version != V14 {
-		return fmt.Errorf("FOCUS version %q is %w: say 1.2 or 1.4", x.Version, ErrUnknown)
+	if err := x.Version.check(); err != nil {
+		return err
 	}
 	if x.View != ViewTenant && x.View != ViewProvider {
 		return fmt.Errorf("view %q is %w: say tenant or provider", x.View, ErrUnknown)

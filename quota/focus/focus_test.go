@@ -1,7 +1,9 @@
 package focus_test
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"math/big"
 	"strings"
 	"testing"
@@ -241,6 +243,47 @@ func TestCostWithoutTimeHasARow(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The schema describes the columns of its version, in their order, and no value
+// is longer or finer than it says.
+func TestSchemaDescribesTheData(t *testing.T) {
+	for _, v := range []focus.Version{focus.V12, focus.V14} {
+		t.Run(string(v), func(t *testing.T) {
+			var b strings.Builder
+			if err := focus.WriteSchema(&b, v); err != nil {
+				t.Fatal(err)
+			}
+			var schema struct {
+				FocusVersion     string
+				ColumnDefinition []struct {
+					ColumnName, DataType                           string
+					NumericPrecision, NumberScale, StringMaxLength int
+				}
+			}
+			if err := json.Unmarshal([]byte(b.String()), &schema); err != nil || schema.FocusVersion != string(v) {
+				t.Fatalf("%v, version %q", err, schema.FocusVersion)
+			}
+			d := read(t, v, export(t, v, focus.ViewTenant, "2026-11", some()...))
+			if len(schema.ColumnDefinition) != len(d.names) {
+				t.Fatalf("%d columns are described, the data has %d", len(schema.ColumnDefinition), len(d.names))
+			}
+			for i, c := range schema.ColumnDefinition {
+				if c.ColumnName != d.names[i] {
+					t.Errorf("column %d is described as %s and is %s", i, c.ColumnName, d.names[i])
+				}
+				for _, row := range d.rows {
+					whole, part, _ := strings.Cut(strings.TrimPrefix(row[c.ColumnName], "-"), ".")
+					if c.DataType == "DECIMAL" && (len(part) > c.NumberScale || len(whole)+c.NumberScale > c.NumericPrecision) || c.DataType == "STRING" && len(row[c.ColumnName]) > c.StringMaxLength {
+						t.Errorf("%s is %q, described as %+v", c.ColumnName, row[c.ColumnName], c)
+					}
+				}
+			}
+		})
+	}
+	if err := focus.WriteSchema(io.Discard, "1.5"); !errors.Is(err, focus.ErrUnknown) {
+		t.Errorf("version 1.5: %v", err)
 	}
 }
 

@@ -57,7 +57,7 @@ func checked(r Report) []string {
 		"the triggers and indexes that protect the journal are in place, and the file is sound",
 	}
 	if r.Heads > 0 {
-		all = append(all, fmt.Sprintf("%d signed heads: up to row %d it is the journal that was there when they were signed", r.Heads, r.Covered))
+		all = append(all, fmt.Sprintf("signed heads (%d): up to row %d it is the journal that was there when they were signed", r.Heads, r.Covered))
 	}
 	return all
 }
