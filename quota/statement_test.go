@@ -192,6 +192,19 @@ func (s *sums) take(costs ...*quota.Cost) {
 	}
 }
 
+// Four quarters of a GPU for an hour are one GPU-hour, however they are cut.
+// cases: C-51 opencost#3828, HAMi#3073
+func TestFourQuartersAreOneGPUHour(t *testing.T) {
+	var quarters []quota.UsageHour
+	for i := range 4 {
+		quarters = append(quarters, hour("2026-11-02 10:00", fmt.Sprint("ns", i), "", 3600*210))
+	}
+	s := statement(t, "2026-11", quota.Book{}, nil, quarters)
+	if s.Time.OnPrem.Hundredths != 100 || s.Lines[0].Time.Hundredths != 25 || s.Days[1].Time.OnPrem.Hundredths != 100 {
+		t.Errorf("%d hundredths of a GPU-hour, %d in a quarter", s.Time.OnPrem.Hundredths, s.Lines[0].Time.Hundredths)
+	}
+}
+
 // What ran at home stands before what was rented for the same work.
 func TestHomeComesFirst(t *testing.T) {
 	a := closed("b", "2026-11-02 10:00", "2026-11-02 11:00", 1e9)

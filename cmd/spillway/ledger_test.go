@@ -6,8 +6,10 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"encoding/pem"
+	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +71,106 @@ func TestLedgerReports(t *testing.T) {
 	}
 	if err := b.SetBudgets(t.Context(), b.epoch, nil); err != nil {
 		t.Errorf("reading has fenced the controller off: %v", err)
+	}
+}
+
+// sumOf adds up one column of a table in CSV, exactly.
+func sumOf(t *testing.T, text, column string) *big.Rat {
+	t.Helper()
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, i := new(big.Rat), slices.Index(rows[0], column)
+	for _, row := range rows[1:] {
+		n, ok := new(big.Rat).SetString(row[i])
+		if !ok {
+			t.Fatalf("%s is %q", column, row[i])
+		}
+		sum.Add(sum, n)
+	}
+	return sum
+}
+
+// TestReportsAgree: FOCUS, statement, budget and balance are the same money,
+// to the nano-unit.
+func TestReportsAgree(t *testing.T) {
+	b := autumn(t)
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := spillway(t, append([]string{"ledger", "--ledger", b.file}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	months := new(big.Rat)
+	for _, month := range []string{"2026-10", "2026-11", "2026-12"} {
+		var d document
+		if err := json.Unmarshal([]byte(run("statement", "--tenant", "t-7f31", "--month", month, "-o", "json")), &d); err != nil {
+			t.Fatal(err)
+		}
+		charged := big.NewRat(d.Statement.Totals[0].Charged.Exact.Nano, 1_000_000_000)
+		months.Add(months, charged)
+		rows := sumOf(t, run("export", "--format", "focus", "--month", month, "--tenant", "t-7f31", "--operator", "x"), "BilledCost")
+		limit := big.NewRat(d.Statement.Budgets[0].Spent.Nano, 1_000_000_000)
+		if charged.Cmp(rows) != 0 || charged.Cmp(limit) != 0 {
+			t.Errorf("%s: the statement says %s, FOCUS %s, the budget %s", month, charged.FloatString(9), rows.FloatString(9), limit.FloatString(9))
+		}
+	}
+	if spent := "tenant/t-7f31/spend," + strings.TrimRight(months.FloatString(9), "0") + ",EUR\n"; !strings.Contains(run("balance", "-o", "csv"), spent) {
+		t.Errorf("the balances lack %s", spent)
+	}
+	accrued := new(big.Rat)
+	for _, month := range []string{"2026-10", "2026-11", "2026-12"} {
+		accrued.Add(accrued, sumOf(t, run("export", "--format", "focus", "--month", month, "--view", "provider"), "BilledCost"))
+	}
+	if want := "924.032596529"; accrued.FloatString(9) != want { // all that the balances say is owed to providers
+		t.Errorf("the providers' rows add up to %s, want %s", accrued.FloatString(9), want)
+	}
+}
+
+// TestFiltersChangeNoTotals: what two filters let through adds up to what there
+// is. cases: C-54 opencost#1124
+func TestFiltersChangeNoTotals(t *testing.T) {
+	b := autumn(t)
+	sum := func(args ...string) *big.Rat {
+		t.Helper()
+		out, err := spillway(t, append([]string{"ledger", "--ledger", b.file, "usage", "-o", "csv"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sumOf(t, out, "share_seconds")
+	}
+	all, parts := sum(), new(big.Rat)
+	for _, args := range [][]string{
+		{"--tenant", "t-9c02"},
+		{"--tenant", "t-7f31", "--month", "2026-10"},
+		{"--tenant", "t-7f31", "--month", "2026-12"},
+		{"--namespace", "team-speech", "--month", "2026-11"},
+		{"--namespace", "team-vision", "--month", "2026-11"},
+	} {
+		parts.Add(parts, sum(args...))
+	}
+	if all.Cmp(parts) != 0 || all.Sign() == 0 {
+		t.Errorf("the parts add up to %s, all is %s", parts.FloatString(0), all.FloatString(0))
+	}
+}
+
+// TestTimesWithAnOffset: 02:00 at +04:00 is still November in Berlin. cases:
+// C-68 formancehq/ledger#1398
+func TestTimesWithAnOffset(t *testing.T) {
+	b := autumn(t)
+	at := func(text string) string {
+		t.Helper()
+		out, err := spillway(t, "ledger", "budget", "--ledger", b.file, "--at", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if got, want := at("2026-12-01T02:00:00+04:00"), at("2026-11-30T22:00:00Z"); got != want || !strings.Contains(got, "2026-11") {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
 

@@ -78,6 +78,11 @@ func (p page) Certificate(burst string) *certificate {
 // Certified reports whether certificates were looked up.
 func (p page) Certified() bool { return p.records }
 
+// Parts reports whether a burst runs over an end of the month.
+func (p page) Parts() bool {
+	return slices.ContainsFunc(p.Statement.Bursts, func(b quota.StatementBurst) bool { return b.Part })
+}
+
 // AllTime is the GPU time of the month, rounded as its two parts are.
 func (p page) AllTime() quota.GPUTime {
 	home, rented := p.Statement.Time.OnPrem, p.Statement.Time.Burst
