@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -36,15 +37,15 @@ type source struct {
 	Last time.Time `json:"last"` // its time
 }
 
-// certificate refers to the wipe certificate of a burst; its signature is not
-// checked here.
+// certificate refers to the wipe certificate of a burst, whose signature was
+// checked.
 type certificate struct {
 	ID     string     `json:"id"`
 	Level  wipe.Level `json:"level"`
 	SHA256 string     `json:"sha256"` // of the file
 }
 
-type statementFlags struct{ tenant, month, zone, lang, records, operator, output string }
+type statementFlags struct{ tenant, month, zone, lang, records, trust, operator, output string }
 
 func statementCommand(file *string) *cobra.Command {
 	var x statementFlags
@@ -57,6 +58,8 @@ ledger that it was made of; the same state gives the same page.`,
 			switch {
 			case x.tenant == "" || x.month == "":
 				return usageError{fmt.Errorf("ledger statement: --tenant and --month are needed, for example --tenant t-7f31 --month 2026-11")}
+			case (x.records == "") != (x.trust == ""):
+				return usageError{fmt.Errorf("ledger statement: --records and --trust belong together: the folder with wipe certificates, and the installation's public key for them, certificate.pub")}
 			case x.lang != "de" && x.lang != "en":
 				return usageError{fmt.Errorf("ledger statement: --lang %q is unknown: say de or en", x.lang)}
 			case x.output != "html" && x.output != "json":
@@ -82,7 +85,8 @@ ledger that it was made of; the same state gives the same page.`,
 	f.StringVar(&x.month, "month", "", "local `MONTH`, as 2026-11")
 	f.StringVar(&x.zone, "zone", quota.DefaultZone, "time `ZONE` of the month")
 	f.StringVar(&x.lang, "lang", "en", "language of the page: de or en")
-	f.StringVar(&x.records, "records", "", "`DIR` with the records of bursts; with it the page names their wipe certificates")
+	f.StringVar(&x.records, "records", "", "`DIR` with the records of bursts: the page names their wipe certificates")
+	f.StringVar(&x.trust, "trust", "", "public key `FILE` that the certificates are checked against")
 	f.StringVar(&x.operator, "operator", "", "`NAME` of the unit that charges the tenant")
 	f.StringVarP(&x.output, "output", "o", "html", "html or json")
 	return c
@@ -114,7 +118,7 @@ func (x statementFlags) document(ctx context.Context, v *ledger.View, file strin
 	d := document{Operator: x.operator, Statement: made, Ledger: source{Rows: s.Rows, Head: s.Head, Last: s.Last}}
 	if x.records != "" {
 		d.records = true
-		d.Certificates, err = certificates(x.records, made.Bursts)
+		d.Certificates, err = x.certificates(made.Bursts)
 	}
 	return d, err
 }
@@ -134,10 +138,15 @@ func known(s ledger.State, tenant string) bool {
 	return false
 }
 
-// certificates looks up the certificate of every burst in the folder of
-// records. A burst without one is left out.
-func certificates(dir string, bursts []quota.StatementBurst) (map[string]certificate, error) {
-	root, err := os.OpenRoot(dir)
+// certificates looks up and checks the certificate of every burst in the folder
+// of records. A burst without one is left out; one that is not to be trusted, or
+// is another burst's, ends it.
+func (x statementFlags) certificates(bursts []quota.StatementBurst) (map[string]certificate, error) {
+	pub, err := publicKey(x.trust)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(x.records)
 	if err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}
@@ -152,20 +161,25 @@ func certificates(dir string, bursts []quota.StatementBurst) (map[string]certifi
 		if err != nil {
 			return nil, fmt.Errorf("records: %w", err)
 		}
-		var signed wipe.SignedCertificate
-		var c wipe.Certificate
-		err = json.Unmarshal(data, &signed)
-		if err == nil {
-			err = json.Unmarshal(signed.Certificate, &c)
-		}
-		if err == nil && c.Burst != b.Burst {
-			err = fmt.Errorf("it is the certificate of burst %q", c.Burst)
-		}
-		if err != nil {
+		if found[b.Burst], err = checkCertificate(pub, b.Burst, data); err != nil {
 			return nil, fmt.Errorf("records: %s: %w", name, err)
 		}
-		sum := sha256.Sum256(data)
-		found[b.Burst] = certificate{ID: c.ID, Level: c.Level, SHA256: hex.EncodeToString(sum[:])}
 	}
 	return found, nil
+}
+
+func checkCertificate(pub ed25519.PublicKey, burst string, data []byte) (certificate, error) {
+	var signed wipe.SignedCertificate
+	if err := json.Unmarshal(data, &signed); err != nil {
+		return certificate{}, err
+	}
+	c, err := wipe.VerifyCertificate(pub, signed)
+	if err != nil {
+		return certificate{}, err
+	}
+	if c.Burst != burst {
+		return certificate{}, fmt.Errorf("it is the certificate of burst %q", c.Burst)
+	}
+	sum := sha256.Sum256(data)
+	return certificate{ID: c.ID, Level: c.Level, SHA256: hex.EncodeToString(sum[:])}, nil
 }

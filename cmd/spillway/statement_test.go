@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,11 +20,20 @@ import (
 // samples is where the statements of the generated ledger are shown to people.
 func samples(name string) string { return filepath.Join("..", "..", "docs", "samples", name) }
 
-// records is a folder with the certificates of some bursts.
-func records(t *testing.T, bursts ...string) string {
+// records is a folder with the certificates of some bursts, and the public key
+// that they can be checked against.
+func records(t *testing.T, bursts ...string) (dir, trust string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir = t.TempDir()
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust = filepath.Join(t.TempDir(), "certificate.pub")
+	if err := os.WriteFile(trust, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, b := range bursts {
 		signed, err := wipe.SignCertificate(key, wipe.Certificate{
 			ID: "wipe-" + b, Burst: b, Tenant: "t-7f31", IssuedAt: time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC),
@@ -40,14 +52,14 @@ func records(t *testing.T, bursts ...string) string {
 			t.Fatal(err)
 		}
 	}
-	return dir
+	return dir, trust
 }
 
 // TestStatement holds the statement of a whole month to the samples in docs,
 // in both languages and as JSON.
 func TestStatement(t *testing.T) {
 	b := autumn(t)
-	dir := records(t, uid("october"), uid("a"), uid("c"))
+	dir, trust := records(t, uid("october"), uid("a"), uid("c"))
 	statement := func(t *testing.T, args ...string) string {
 		t.Helper()
 		out, err := spillway(t, append([]string{
@@ -59,7 +71,7 @@ func TestStatement(t *testing.T) {
 		return out
 	}
 	for name, args := range map[string][]string{
-		"statement-2026-11.en.html": {"--records", dir}, "statement-2026-11.de.html": {"--records", dir, "--lang", "de"}, "statement-2026-11.json": {"--records", dir, "-o", "json"},
+		"statement-2026-11.en.html": {"--records", dir, "--trust", trust}, "statement-2026-11.de.html": {"--records", dir, "--trust", trust, "--lang", "de"}, "statement-2026-11.json": {"--records", dir, "--trust", trust, "-o", "json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := statement(t, args...)
@@ -143,17 +155,42 @@ func TestStatementOfNothing(t *testing.T) {
 	}
 }
 
-// TestForeignCertificate: a file that is not the burst's own certificate stops
-// the statement.
-func TestForeignCertificate(t *testing.T) {
+// TestCertificatesAreChecked: a file that is not the burst's own certificate,
+// or was changed, stops the statement.
+func TestCertificatesAreChecked(t *testing.T) {
 	b := autumn(t)
-	dir := records(t, uid("other"))
-	if err := os.Rename(filepath.Join(dir, uid("other")), filepath.Join(dir, uid("a"))); err != nil {
-		t.Fatal(err)
-	}
-	_, err := spillway(t, "ledger", "statement", "--ledger", b.file, "--tenant", "t-7f31", "--month", "2026-11", "--records", dir)
-	if err == nil || !strings.Contains(err.Error(), "it is the certificate of burst") {
-		t.Errorf("%v, want an error that names the burst", err)
+	for name, tt := range map[string]struct {
+		change func(file string, data []byte) error
+		want   string
+	}{
+		"of another burst": {func(file string, data []byte) error {
+			other, _ := records(t, uid("other"))
+			data, err := os.ReadFile(filepath.Join(other, uid("other"), "certificate.json"))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(file, data, 0o600)
+		}, "it is the certificate of burst"},
+		"changed": {func(file string, data []byte) error {
+			return os.WriteFile(file, bytes.Replace(data, []byte("t-7f31"), []byte("t-7f32"), 1), 0o600)
+		}, "signature"},
+		"no JSON": {func(file string, _ []byte) error { return os.WriteFile(file, []byte("wiped, honestly"), 0o600) }, "certificate.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, trust := records(t, uid("a"))
+			file := filepath.Join(dir, uid("a"), "certificate.json")
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.change(file, data); err != nil {
+				t.Fatal(err)
+			}
+			_, err = spillway(t, "ledger", "statement", "--ledger", b.file, "--tenant", "t-7f31", "--month", "2026-11", "--records", dir, "--trust", trust)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want an error with %q", err, tt.want)
+			}
+		})
 	}
 }
 

@@ -29,7 +29,7 @@ func english() map[string]string {
 		"noteRound": "Exact amounts are kept to a billionth; each table is rounded once to cents, so that its lines add up to the total.",
 		"noteBasis": "Charged is what the provider billed for the machines of a burst, up to what was reserved for it, laid evenly over the metered time.",
 		"noteHome":  "On-prem usage is metered and not charged: the ledger holds no price for it. Usage on-prem is recorded by namespace, not by project.",
-		"noteCert":  "The level of a certificate is what it says itself; check its signature with spillway wipe verify.",
+		"noteCert":  "The signature of every wipe certificate that is named was checked.",
 		"madeFrom":  "Made from row", "ofLedger": "of the ledger, recorded", "hash": "hash", "zoneNote": "Times in",
 	}
 }
@@ -55,7 +55,7 @@ func german() map[string]string {
 		"noteRound": "Genaue Beträge sind auf ein Milliardstel geführt; jede Tabelle wird einmal auf Cent gerundet, sodass ihre Zeilen die Summe ergeben.",
 		"noteBasis": "Belastet wird, was der Anbieter für die Maschinen eines Bursts berechnet, bis zur Höhe der Reservierung, gleichmäßig über die gemessene Zeit verteilt.",
 		"noteHome":  "Nutzung im eigenen Rechenzentrum ist gemessen, aber nicht belastet: Das Hauptbuch enthält dafür keinen Preis. Sie ist nach Namespace erfasst, nicht nach Projekt.",
-		"noteCert":  "Die Stufe eines Zertifikats ist seine eigene Aussage; seine Signatur prüft spillway wipe verify.",
+		"noteCert":  "Die Signatur jedes genannten Löschzertifikats wurde geprüft.",
 		"madeFrom":  "Erstellt aus Zeile", "ofLedger": "des Hauptbuchs, gebucht", "hash": "Prüfsumme", "zoneNote": "Zeiten in",
 	}
 }
