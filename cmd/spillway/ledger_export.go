@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -77,8 +78,12 @@ func (x export) focus(ctx context.Context, cmd *cobra.Command, v *ledger.View, w
 		return err
 	}
 	accounts := slices.DeleteFunc(s.Accounts, func(r quota.Receipt) bool { return x.tenant != "" && r.Reservation.Tenant != x.tenant })
+	usage, err := v.UsageHours(ctx, x.tenant, month.Start.Truncate(time.Hour), month.End.Truncate(time.Hour))
+	if err != nil {
+		return err
+	}
 	err = focus.Write(w, focus.Export{
-		Version: focus.Version(x.profile), View: focus.View(x.view), Operator: x.operator, Month: month, Accounts: accounts,
+		Version: focus.Version(x.profile), View: focus.View(x.view), Operator: x.operator, Month: month, Accounts: accounts, Usage: usage,
 	})
 	open := 0
 	for _, r := range accounts {

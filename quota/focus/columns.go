@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"spillway.dev/spillway/quota/money"
 )
 
 // Type is how the values of a column are written.
@@ -127,6 +129,7 @@ func ownColumns() []Column {
 		{Name: "x_BurstNamespace", Type: String, Nulls: true, value: func(c charge) string { return c.account.Reservation.Namespace }},
 		{Name: "x_EntryHash", Type: String, value: func(c charge) string { return c.account.Hash }}, // of the settlement in the journal
 		{Name: "x_EntrySeq", Type: Decimal, value: func(c charge) string { return strconv.FormatInt(c.account.Seq, 10) }},
+		{Name: "x_GpuSeconds", Type: Decimal, Nulls: true, Scale: 9, value: charge.gpuSeconds},
 		{Name: "x_OwnerUid", Type: String, Nulls: true, value: func(c charge) string { return c.account.Reservation.Owner }},
 		{Name: "x_ProjectId", Type: String, Nulls: true, value: func(c charge) string { return c.account.Reservation.Project }},
 		{Name: "x_TenantId", Type: String, value: func(c charge) string { return c.account.Reservation.Tenant }},
@@ -158,6 +161,16 @@ func (c charge) listed() string {
 		return c.cost()
 	}
 	return product(c.account.Reservation.Price.NanoPerHour, c.quantity)
+}
+
+// gpuSeconds is what the agents measured in the hour, of whole GPUs; nothing
+// where they have measured nothing.
+func (c charge) gpuSeconds() string {
+	if c.gpus == 0 {
+		return ""
+	}
+	whole, rest := c.gpus/money.Whole, c.gpus%money.Whole
+	return fixed(whole*nano+(rest*nano+money.Whole/2)/money.Whole, 9)
 }
 
 // payer is the account that is charged: the tenant, or the operator's account

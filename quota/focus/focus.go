@@ -72,6 +72,23 @@ type Export struct {
 	Operator string       // legal name of the unit that runs Spillway and charges the tenants
 	Month    quota.Period // the billing period
 	Accounts []quota.Receipt
+	Usage    []quota.UsageHour // what was measured in the month, for x_GpuSeconds
+}
+
+// measured is share-seconds by burst and UTC hour.
+type measured map[hourOf]int64
+
+type hourOf struct {
+	burst string
+	hour  int64 // Unix seconds
+}
+
+func (x Export) measured() measured {
+	m := make(measured)
+	for _, u := range x.Usage {
+		m[hourOf{u.Burst, u.Hour.Unix()}] += u.ShareSeconds
+	}
+	return m
 }
 
 // Write writes the header and the rows in the order of the accounts, oldest
@@ -98,8 +115,9 @@ func Write(w io.Writer, x Export) error {
 	if err := out.Write(record); err != nil {
 		return fmt.Errorf("FOCUS export of %s: %w", x.Month.ID, err)
 	}
+	gpus := x.measured()
 	for _, r := range x.Accounts {
-		charges, err := x.charges(r)
+		charges, err := x.charges(r, gpus)
 		if err != nil {
 			return fmt.Errorf("FOCUS export of %s: burst %q: %w", x.Month.ID, r.Reservation.Burst, err)
 		}
@@ -129,6 +147,7 @@ type charge struct {
 	category string
 	quantity int64  // billed machine time in 1e-12 hours
 	consumed int64  // the same in nanoseconds
+	gpus     int64  // share-seconds that were measured
 	reason   string // of a credit
 }
 
@@ -140,7 +159,7 @@ const (
 )
 
 // charges cuts the cost of one burst into the rows of the month.
-func (x Export) charges(r quota.Receipt) ([]charge, error) {
+func (x Export) charges(r quota.Receipt, gpus measured) ([]charge, error) {
 	if r.State != quota.Settled {
 		return nil, nil
 	}
@@ -165,6 +184,7 @@ func (x Export) charges(r quota.Receipt) ([]charge, error) {
 			billed:   s.Amount(actual, from, next),
 			quantity: s.Part(hours(seconds), from, next),
 			consumed: s.Part(seconds*nano, from, next),
+			gpus:     gpus[hourOf{r.Reservation.Burst, from.Truncate(time.Hour).Unix()}],
 		}
 		if r.Reservation.Price.Currency != actual.Currency || seconds == 0 {
 			c.category, c.quantity, c.consumed = adjustment, 0, 0
@@ -184,7 +204,7 @@ func appendCredit(rows []charge, c charge, charged money.Amount) []charge {
 	if c.billed.IsZero() {
 		return rows
 	}
-	c.category, c.quantity, c.consumed = credit, 0, 0
+	c.category, c.quantity, c.consumed, c.gpus = credit, 0, 0, 0
 	c.reason = "paid by the operator: cost beyond the reservation"
 	if !c.account.Waived.IsZero() {
 		c.reason = "paid by the operator: the provider failed"

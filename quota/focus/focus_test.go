@@ -60,7 +60,15 @@ func export(t testing.TB, v focus.Version, view focus.View, month string, accoun
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	err = focus.Write(&b, focus.Export{Version: v, View: view, Operator: "Example GPU Platform", Month: p, Accounts: accounts})
+	err = focus.Write(&b, focus.Export{
+		Version: v, View: view, Operator: "Example GPU Platform", Month: p, Accounts: accounts,
+		Usage: []quota.UsageHour{
+			{Hour: at("2026-11-02 10:00:00"), Burst: "uid-1", GPUModel: "l40s", ShareSeconds: 2*2400*money.Whole + 1},
+			{Hour: at("2026-11-02 10:00:00"), Burst: "uid-1", ShareSeconds: 1},
+			{Hour: at("2026-11-02 11:00:00"), Burst: "uid-1", ShareSeconds: 7},
+			{Hour: at("2026-11-02 10:00:00"), ShareSeconds: 9},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +173,7 @@ func TestARow(t *testing.T) {
 		"ServiceProviderName": "Example GPU Platform", "ServiceSubcategory": "Virtual Machines",
 		"SkuId": "ovh-gra/l40s-90", "SkuMeter": "Machine Time", "SkuPriceDetails": `{"InstanceType":"l40s-90"}`, "SkuPriceId": "ovh-gra/l40s-90",
 		"SubAccountId": "vision", "SubAccountType": "Project",
-		"x_BurstCause": "Succeeded", "x_BurstNamespace": "team", "x_EntryHash": "c0ffee", "x_EntrySeq": "7", "x_OwnerUid": "job-1",
+		"x_BurstCause": "Succeeded", "x_BurstNamespace": "team", "x_EntryHash": "c0ffee", "x_EntrySeq": "7", "x_GpuSeconds": "4800.002380952", "x_OwnerUid": "job-1",
 		"x_ProjectId": "vision", "x_TenantId": "t-7f31", "x_View": "tenant",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -142,10 +142,10 @@ func (v *View) Usage(ctx context.Context, f quota.UsageFilter) ([]quota.UsageTot
 }
 
 const selectHours = `SELECT hour, namespace, burst, model, sum(share_seconds) FROM usage_total
-WHERE tenant = ? AND hour >= ? AND hour < ? GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
+WHERE (?1 = '' OR tenant = ?1) AND hour >= ?2 AND hour < ?3 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
 
-// UsageHours sums up the usage of one tenant by UTC hour, from the hour of from
-// until that of until; both must be whole hours.
+// UsageHours sums up the usage of one tenant, or of all with "", by UTC hour,
+// from the hour of from until that of until; both must be whole hours.
 func (v *View) UsageHours(ctx context.Context, tenant string, from, until time.Time) ([]quota.UsageHour, error) {
 	first, last, err := hours(quota.UsageFilter{From: from, Until: until})
 	if err != nil {
