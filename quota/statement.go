@@ -148,7 +148,7 @@ func NewStatement(in StatementInput) (Statement, error) {
 	for _, u := range in.Usage {
 		m.usage(u)
 	}
-	if err := m.limits(in.Book); err != nil {
+	if err := m.addLimits(in.Book); err != nil {
 		return Statement{}, fmt.Errorf("statement: %w", err)
 	}
 	return m.finish()
@@ -163,6 +163,7 @@ type month struct {
 	models map[string]string  // GPU model by burst, from its usage
 	lines  map[lineKey]*StatementLine
 	limit  map[string]bool // budgets that the tenant's bursts name
+	parts  map[string]bool // projects of the tenant's bursts
 }
 
 type lineKey struct{ project, namespace, place, model string }
@@ -174,7 +175,7 @@ func newMonth(in StatementInput, p Period, days []Period) *month {
 			Totals: []StatementTotal{}, Lines: []StatementLine{}, Budgets: []StatementLimit{}, Bursts: []StatementBurst{}, Open: []ExposedBurst{},
 		},
 		period: p, days: days, known: make(map[string]Account), models: make(map[string]string),
-		lines: make(map[lineKey]*StatementLine), limit: make(map[string]bool),
+		lines: make(map[lineKey]*StatementLine), limit: make(map[string]bool), parts: make(map[string]bool),
 	}
 	for _, d := range days {
 		m.Days = append(m.Days, StatementDay{Day: d.ID, Charged: []*Cost{}})
@@ -191,6 +192,7 @@ func newMonth(in StatementInput, p Period, days []Period) *month {
 func (m *month) burst(a Account) error {
 	r := a.Reservation
 	m.known[r.Burst] = a
+	m.parts[r.Project] = true
 	for _, id := range r.Budgets {
 		m.limit[id] = true
 	}
@@ -263,13 +265,22 @@ func (m *month) usage(u UsageHour) {
 	month.ShareSeconds += u.ShareSeconds
 }
 
-// limits lists the windows of the tenant's budgets that the month touches.
-func (m *month) limits(b Book) error {
+// limits reports whether a budget is the tenant's or one of its projects'.
+func (m *month) limits(b Budget) bool {
+	switch b.Scope {
+	case ScopeTenant:
+		return b.Subject == m.Tenant || m.limit[b.ID]
+	case ScopeProject:
+		return b.Subject != "" && m.parts[b.Subject] || m.limit[b.ID]
+	}
+	return false
+}
+
+// addLimits lists the windows of the tenant's budgets that the month touches.
+func (m *month) addLimits(b Book) error {
 	for _, id := range slices.Sorted(maps.Keys(b.Budgets)) {
 		budget := b.Budgets[id]
-		mine := budget.Scope == ScopeTenant && budget.Subject == m.Tenant ||
-			m.limit[id] && (budget.Scope == ScopeTenant || budget.Scope == ScopeProject)
-		if !mine {
+		if !m.limits(budget) {
 			continue
 		}
 		windows, err := budget.Periods(m.Start, m.End)

@@ -46,6 +46,9 @@ func TestStatement(t *testing.T) {
 	book, err := quota.NewBook(
 		quota.Budget{ID: "maps/year", Scope: quota.ScopeProject, Window: quota.WindowFixed, Limit: money.Amount{Nano: 90e9, Currency: "EUR"}, Start: at("2026-01-01 00:00"), End: at("2027-01-01 00:00")},
 		quota.Budget{ID: "vision/month", Scope: quota.ScopeTenant, Subject: "vision", Window: quota.WindowMonth, Limit: money.Amount{Nano: 50e9, Currency: "EUR"}, Hard: true},
+		quota.Budget{ID: "maps/month", Scope: quota.ScopeProject, Subject: "maps", Window: quota.WindowMonth, Limit: money.Amount{Nano: 20e9, Currency: "EUR"}},
+		quota.Budget{ID: "others", Scope: quota.ScopeProject, Subject: "roads", Window: quota.WindowMonth, Limit: money.Amount{Nano: 20e9, Currency: "EUR"}},
+		quota.Budget{ID: "ovh/month", Scope: quota.ScopeProvider, Subject: "ovh", Window: quota.WindowMonth, Limit: money.Amount{Nano: 20e9, Currency: "EUR"}},
 		quota.Budget{ID: "speech/month", Scope: quota.ScopeTenant, Subject: "speech", Window: quota.WindowMonth, Limit: money.Amount{Nano: 50e9, Currency: "EUR"}, Hard: true},
 	)
 	if err != nil {
@@ -101,7 +104,7 @@ func TestStatement(t *testing.T) {
 	for _, b := range s.Budgets {
 		budgets = append(budgets, fmt.Sprint(b.Budget, " ", b.Window, " ", b.Free))
 	}
-	if diff := cmp.Diff([]string{"vision/month 2026-11 50.00 EUR"}, budgets); diff != "" {
+	if diff := cmp.Diff([]string{"maps/month 2026-11 20.00 EUR", "vision/month 2026-11 50.00 EUR"}, budgets); diff != "" {
 		t.Error(diff)
 	}
 	if len(s.Open) != 1 || s.Open[0].Burst != "running" || s.Open[0].Pending != eur(3e9) {
@@ -189,6 +192,31 @@ func (s *sums) take(costs ...*quota.Cost) {
 		} else {
 			s.chf, s.roundCHF = s.chf+c.Exact.Nano, s.roundCHF+c.Rounded.Nano
 		}
+	}
+}
+
+// A month in which the clock changes loses no hour and has none twice. cases:
+// C-65 home-assistant/core#114721
+func TestStatementsOverAChangeOfTheClock(t *testing.T) {
+	for month, want := range map[string]struct {
+		hours int64
+		day   int
+		long  int64
+	}{"2026-10": {745, 25, 25}, "2027-03": {743, 28, 23}, "2026-11": {720, 1, 24}} {
+		t.Run(month, func(t *testing.T) {
+			p, err := quota.Month("", month)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var usage []quota.UsageHour
+			for at := p.Start.Add(-48 * time.Hour); at.Before(p.End.Add(48 * time.Hour)); at = at.Add(time.Hour) {
+				usage = append(usage, quota.UsageHour{Hour: at, ShareSeconds: 3600 * money.Whole})
+			}
+			s := statement(t, month, quota.Book{}, nil, usage)
+			if s.Hours != want.hours || s.Time.OnPrem.Hundredths != 100*want.hours || s.Days[want.day-1].Time.OnPrem.Hundredths != 100*want.long {
+				t.Errorf("%d hours, %d hundredths used, %d on the %dth; want %d, all used, %d", s.Hours, s.Time.OnPrem.Hundredths, s.Days[want.day-1].Time.OnPrem.Hundredths, want.day, want.hours, want.long)
+			}
+		})
 	}
 }
 
