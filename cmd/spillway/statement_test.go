@@ -163,7 +163,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 		change func(file string, data []byte) error
 		want   string
 	}{
-		"of another burst": {func(file string, data []byte) error {
+		"of another burst": {func(file string, _ []byte) error {
 			other, _ := records(t, uid("other"))
 			data, err := os.ReadFile(filepath.Join(other, uid("other"), "certificate.json"))
 			if err != nil {
