@@ -22,6 +22,9 @@ RUNNER       := go run ./e2e/runner
 PURE := $(wildcard providers quota quota/money quota/focus datasync datasync/seal \
 	autoscaler/placement autoscaler/policy autoscaler/plan)
 
+# What takes longest starts before the rest, beside which it waits.
+SLOW := ./e2e/stories
+
 # The control plane is the slow part of a build (about 8 minutes from nothing on
 # two cores), so it is built once for one state of its inputs and kept.
 KUBE_INPUTS = go.mod go.sum $(wildcard e2e/kube/*.go) $(shell go env GOROOT)/VERSION
@@ -64,7 +67,7 @@ demo: build ## from nothing to a finished burst Job, on this machine, under 3 mi
 	@exec bin/spillway demo
 
 test: build ## run all tests that need no root and say what each part covers
-	@$(RUNNER) test $(addprefix ./,$(PURE)) -- ./...
+	@$(RUNNER) test $(addprefix ./,$(PURE)) -- $(SLOW) ./...
 
 e2e: build ## run the crash and guard stories again, against the real control plane
 	@go test -count=1 -timeout 10m -v -run '^TestGuards$$' ./e2e
