@@ -91,13 +91,16 @@ func (g given) node(name string, gpus int64) given {
 	return g
 }
 
-// daemonSet adds a DaemonSet that runs on every node and asks for so many cores.
-func (g given) daemonSet(cores string) given {
-	p := makePod("kube-system", "agent", 0)
+// daemonSet adds a DaemonSet of the cluster itself that runs on every node and
+// asks for so many cores.
+func (g given) daemonSet(cores string) given { return g.daemonSetOf("kube-system", cores) }
+
+func (g given) daemonSetOf(namespace, cores string) given {
+	p := makePod(namespace, "agent", 0)
 	p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(cores)
 	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	g.s.Cluster.DaemonSets = append(slices.Clone(g.s.Cluster.DaemonSets), appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent"},
 		Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: p.Spec}},
 	})
 	return g

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -27,8 +28,8 @@ type sale struct {
 // sales returns the offers, sorted by key and each once: of two with one key
 // the one seen last counts, and of those the dearer one. Where that, too, leaves
 // a choice, their texts decide.
-func sales(state *State, known map[string]*v1alpha1.BurstProvider) []sale {
-	offers, daemons := state.Offers, pointers(state.Cluster.DaemonSets)
+func sales(state *State, known map[string]*v1alpha1.BurstProvider, daemons ...*appsv1.DaemonSet) []sale {
+	offers := state.Offers
 	all := make([]sale, 0, len(offers))
 	for _, o := range offers {
 		s := sale{offer: o, key: o.Key(), provider: known[o.Provider]}

@@ -127,6 +127,12 @@ func TestChoice(t *testing.T) {
 			}),
 			want: "train: burst 1xgpu2 at ovh for 1\n",
 		},
+		"DaemonSets of others, which the guards keep at home": {
+			given: train.daemonSetOf("monitoring", "8").offer("ovh", 2, "1 EUR").pods(func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("14.9")
+			}),
+			want: "train: burst 1xgpu2 at ovh for 1\n",
+		},
 		"more than DaemonSets leave of the machine": {
 			given: train.daemonSet("1").offer("ovh", 2, "1 EUR").pods(func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("14.9")

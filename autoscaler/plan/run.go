@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -82,7 +83,7 @@ func newRun(s State) (*run, error) {
 		r.volumes[s.Cluster.Volumes[i].Name] = &s.Cluster.Volumes[i]
 	}
 	r.history = remember(s, r.onBurstNodes())
-	r.offers = sales(&s, r.providers)
+	r.offers = sales(&s, r.providers, r.daemons()...)
 	r.ends = r.endings()
 	r.promise()
 	return r, nil
@@ -101,6 +102,12 @@ func (r *run) promise() {
 			_ = r.book.Try(res)
 		}
 	}
+}
+
+// daemons are the DaemonSets whose pods may be on burst nodes: those of the
+// cluster itself. The guards keep all others at home.
+func (r *run) daemons() []*appsv1.DaemonSet {
+	return slices.DeleteFunc(pointers(r.Cluster.DaemonSets), func(d *appsv1.DaemonSet) bool { return !r.system[d.Namespace] })
 }
 
 // onBurstNodes returns, by UID of the owning burst, how many pods its nodes hold.

@@ -75,8 +75,8 @@ type Cluster struct {
 	StorageClasses []storagev1.StorageClass       `json:"storageClasses,omitempty"`
 	CSINodes       []storagev1.CSINode            `json:"csiNodes,omitempty"`
 	CSIDrivers     []storagev1.CSIDriver          `json:"csiDrivers,omitempty"`
-	// DaemonSets put their pods on rented machines too, where these are
-	// tolerated.
+	// DaemonSets of the cluster's own namespaces put their pods on rented
+	// machines too, where they tolerate these.
 	DaemonSets []appsv1.DaemonSet `json:"daemonSets,omitempty"`
 	// Ends says by when bound pods are over at the latest, by pod UID, where
 	// the owner's deadline tells. A pod's own activeDeadlineSeconds need not
