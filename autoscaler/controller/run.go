@@ -30,6 +30,7 @@ import (
 	"spillway.dev/spillway/autoscaler/capi"
 	"spillway.dev/spillway/autoscaler/infra"
 	"spillway.dev/spillway/autoscaler/lifecycle"
+	"spillway.dev/spillway/autoscaler/observe"
 	"spillway.dev/spillway/datasync/stager"
 	"spillway.dev/spillway/nodeagent/link"
 	"spillway.dev/spillway/quota/ledger"
@@ -48,6 +49,8 @@ type process struct {
 	approver kubernetes.Interface
 	kube     kubernetes.Interface
 	meters   *meters
+	table    observe.Table // of kinds of work
+	watched  []observe.Watched
 }
 
 // Scheme registers every kind that the controller reads or writes.
@@ -84,7 +87,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := p.openCluster(); err != nil {
 		return err
 	}
-	for _, add := range []func(context.Context) error{p.addServers, p.addCAPI, p.addLife, p.addPlanning, p.addSweeper} {
+	for _, add := range []func(context.Context) error{p.findKinds, p.addServers, p.addCAPI, p.addLife, p.addPlanning, p.addSweeper} {
 		if err := add(ctx); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func TestImagineRefuses(t *testing.T) {
 	for name, tt := range map[string]struct{ doc, want string }{
 		"nothing":                     {"", "nothing in it asks for a GPU"},
 		"a pod without a GPU":         {manifest(aPod, "{containers: [{name: m, image: i}]}"), "nothing in it asks for a GPU"},
-		"a kind that it doesn't know": {manifest("apiVersion: apps/v1\nkind: Deployment", "{}"), `kind "Deployment" of "apps/v1" is not understood`},
+		"a kind that it doesn't know": {manifest("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob", "{}"), `kind "TrainJob" of "trainer.kubeflow.org/v1alpha1" is not understood`},
 		"a field that nobody knows":   {manifest(aPod, "{containerz: []}"), `document 1: error unmarshaling JSON: while decoding JSON: json: unknown field "containerz"`},
 		"no name":                     {aPod + "\nspec: " + gpus2, "metadata.name is missing"},
 		"no YAML":                     {"{{{", "document 1"},
