@@ -36,6 +36,7 @@ func split(pods []corev1.Pod, nodes []corev1.Node, owned *owners) (bound []corev
 		}
 	}
 	work := owned.work(pods)
+	bound = make([]corev1.Pod, 0, len(pods))
 	for i := range pods {
 		pod := &pods[i]
 		m := work[keyOf(owned.of(pod).owner)]

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -40,7 +41,16 @@ type nothing struct{}
 func (nothing) Offers(context.Context, []v1alpha1.BurstProvider) []providers.Offer { return nil }
 
 func observer(c *cluster) *Observer {
+	table, err := NewTable()
+	if err != nil {
+		panic(err) // the built-in kinds
+	}
+	watched := []Watched{
+		{GroupVersionKind: schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}, Whole: true},
+		{GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}},
+	}
 	return &Observer{
+		Table: table, Watched: watched,
 		Cache: c, Synced: func(context.Context) bool { return true }, Offers: nothing{}, Now: time.Now,
 		Book: func(context.Context) (quota.Book, error) { return quota.Book{}, nil },
 	}
@@ -53,7 +63,7 @@ func TestWhatCantBeReadIsAnError(t *testing.T) {
 	if s, err := observer(whole).State(t.Context()); err != nil || len(s.Cluster.Nodes) != 1 {
 		t.Fatalf("State() = %+v, %v", s, err)
 	}
-	if len(whole.asked) < 12 {
+	if len(whole.asked) < 14 {
 		t.Errorf("only %v were read", whole.asked)
 	}
 	for _, kind := range whole.asked {
@@ -82,7 +92,7 @@ func TestBurstsAreReadBeforeNodesBeforePods(t *testing.T) {
 	if _, err := observer(c).State(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	order := []int{slices.Index(c.asked, "*v1alpha1.BurstList"), slices.Index(c.asked, "*v1.NodeList"), slices.Index(c.asked, "*v1.PodList"), slices.Index(c.asked, "*v1.JobList")}
+	order := []int{slices.Index(c.asked, "*v1alpha1.BurstList"), slices.Index(c.asked, "*v1.NodeList"), slices.Index(c.asked, "*v1.PodList"), slices.Index(c.asked, "*v1.JobList"), slices.Index(c.asked, "*unstructured.UnstructuredList")}
 	if order[0] < 0 || !slices.IsSorted(order) {
 		t.Errorf("they were read in the order %v", c.asked)
 	}

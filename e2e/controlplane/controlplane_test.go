@@ -220,7 +220,7 @@ func TestStartErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := t.TempDir() // a "control plane" that dies at once, like a corrupt build
+	broken := t.TempDir()                                                        // a "control plane" that dies at once, like a corrupt build
 	const others = "#!/bin/sh\ncase $0 in */etcd) ;; *) exec sleep 60 ;; esac\n" // only etcd dies
 	script := others + "echo 'cannot open the vault'\nexit 3\n"
 	if err := os.WriteFile(filepath.Join(broken, "kube"), []byte(script), 0o700); err != nil {
