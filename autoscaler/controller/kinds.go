@@ -7,76 +7,82 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/observe"
 )
 
-// findKinds learns the kinds of owners of this installation, and which of them
-// the cluster serves now.
-func (p *process) findKinds(ctx context.Context) (err error) {
-	if p.table, err = p.readTable(ctx); err != nil {
-		return err
+// kindsOfWork are the kinds of owners that this installation knows, and those
+// of them that the cluster serves now and that this identity may read. A cache
+// of a kind that may not be listed would be waited for without end.
+func kindsOfWork(ctx context.Context, c *rest.Config) (observe.Table, []observe.Watched, error) {
+	client, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return observe.Table{}, nil, fmt.Errorf("API client: %w", err)
 	}
-	if p.watched, err = p.table.Watch(p.mgr.GetRESTMapper()); err != nil {
-		return err
+	table, err := readTable(ctx, client)
+	if err != nil {
+		return table, nil, err
 	}
-	names := make([]string, 0, len(p.watched))
-	for _, w := range p.watched {
-		names = append(names, w.GroupKind().String())
+	http, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return table, nil, fmt.Errorf("API client: %w", err)
 	}
-	slices.Sort(names)
-	p.Log.Info("kinds of work that the cluster serves; one that is installed later is known after a restart", "kinds", names)
-	return p.mayRead(ctx)
+	mapper, err := apiutil.NewDynamicRESTMapper(c, http)
+	if err != nil {
+		return table, nil, fmt.Errorf("ask for the kinds that are served: %w", err)
+	}
+	watched, err := table.Watch(mapper)
+	if err != nil {
+		return table, nil, err
+	}
+	var asks []authorizationv1.ResourceAttributes
+	for _, w := range watched {
+		for _, verb := range []string{"list", "watch"} {
+			asks = append(asks, authorizationv1.ResourceAttributes{Verb: verb, Group: w.Group, Resource: w.Resource})
+		}
+	}
+	denied, err := denials(ctx, client, asks)
+	if err == nil && len(denied) > 0 {
+		err = fmt.Errorf("this identity may not %s: apply the chart, and name kinds of your own in its values with their resource", strings.Join(denied, ", "))
+	}
+	return table, watched, err
 }
 
-// readTable reads the ConfigMap that the chart writes.
-func (p *process) readTable(ctx context.Context) (observe.Table, error) {
-	own := &corev1.ConfigMap{}
-	key := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.KindsConfigMap}
-	err := p.mgr.GetAPIReader().Get(ctx, key, own)
+// readTable reads the ConfigMap that the chart writes for kinds of one's own.
+func readTable(ctx context.Context, client kubernetes.Interface) (observe.Table, error) {
+	own, err := client.CoreV1().ConfigMaps(v1alpha1.SystemNamespace).Get(ctx, v1alpha1.KindsConfigMap, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return observe.Table{}, fmt.Errorf("read ConfigMap %s: %w", key, err)
+		return observe.Table{}, fmt.Errorf("read ConfigMap %s: %w", v1alpha1.KindsConfigMap, err)
 	}
+	var table observe.Table
 	more, err := observe.ReadKinds([]byte(own.Data[v1alpha1.KindsKey]))
-	if err != nil {
-		return observe.Table{}, fmt.Errorf("ConfigMap %s: %s: %w", key, v1alpha1.KindsKey, err)
+	if err == nil {
+		table, err = observe.NewTable(more...)
 	}
-	table, err := observe.NewTable(more...)
 	if err != nil {
-		return table, fmt.Errorf("ConfigMap %s: %s: %w", key, v1alpha1.KindsKey, err)
+		return table, fmt.Errorf("ConfigMap %s, %s: %w", v1alpha1.KindsConfigMap, v1alpha1.KindsKey, err)
 	}
 	return table, nil
 }
 
-// mayRead asks for the right to read each kind: a cache of a kind that may not
-// be listed would be waited for without end.
-func (p *process) mayRead(ctx context.Context) error {
-	var asks []authorizationv1.ResourceAttributes
-	for _, w := range p.watched {
-		mapping, err := p.mgr.GetRESTMapper().RESTMapping(w.GroupKind(), w.Version)
-		if err != nil {
-			return fmt.Errorf("ask for the resource of %s: %w", w.GroupKind(), err)
-		}
-		for _, verb := range []string{"list", "watch"} {
-			asks = append(asks, authorizationv1.ResourceAttributes{Verb: verb, Group: mapping.Resource.Group, Resource: mapping.Resource.Resource})
-		}
+// work is kindsOfWork as a check before the start.
+func work(ctx context.Context, c *rest.Config) (string, error) {
+	_, watched, err := kindsOfWork(ctx, c)
+	names := make([]string, 0, len(watched))
+	for _, w := range watched {
+		names = append(names, w.GroupKind().String())
 	}
-	denied, err := denials(ctx, p.kube, asks)
-	if err != nil {
-		return err
-	}
-	if len(denied) > 0 {
-		return fmt.Errorf("this identity may not %s: name the kinds of your own in the chart's values, which give the right to read them", strings.Join(denied, ", "))
-	}
-	return nil
+	slices.Sort(names)
+	return strings.Join(names, ", ") + " are served; what is installed later is known after a restart", err
 }
 
 // ownerReader reads owners: those of watched kinds from the cache, all others

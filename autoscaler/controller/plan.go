@@ -142,7 +142,7 @@ func (p *process) addPlanning(context.Context) error {
 		Watches(&v1alpha1.BurstTenant{}, &handler.EnqueueRequestForObject{}, spec).
 		Watches(&v1alpha1.BurstProvider{}, &handler.EnqueueRequestForObject{})
 	for _, w := range p.watched {
-		if w.Group { // its status says what its pods don't
+		if w.Named { // its status says what its pods don't
 			demand.Watches(w.Object(), &handler.EnqueueRequestForObject{})
 			continue
 		}

@@ -77,6 +77,9 @@ func Run(ctx context.Context, c Config) error {
 	c.REST, c.EmbeddedCAPI = unthrottled(c.REST), unthrottled(c.EmbeddedCAPI)
 	p := &process{Config: c}
 	var err error
+	if p.table, p.watched, err = kindsOfWork(ctx, c.REST); err != nil {
+		return err
+	}
 	if p.meters, err = newMeters(metrics.Registry); err != nil {
 		return err
 	}
@@ -87,7 +90,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := p.openCluster(); err != nil {
 		return err
 	}
-	for _, add := range []func(context.Context) error{p.findKinds, p.addServers, p.addCAPI, p.addLife, p.addPlanning, p.addSweeper} {
+	for _, add := range []func(context.Context) error{p.addServers, p.addCAPI, p.addLife, p.addPlanning, p.addSweeper} {
 		if err := add(ctx); err != nil {
 			return err
 		}

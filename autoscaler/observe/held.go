@@ -18,6 +18,9 @@ const (
 	// there; kueueQueue is the label, long ago the annotation, that names the queue.
 	kueueGate  = "kueue.x-k8s.io/admission"
 	kueueQueue = "kueue.x-k8s.io/queue-name"
+	// kueueMaxExec is the label with the seconds after which Kueue ends what it
+	// has admitted.
+	kueueMaxExec = "kueue.x-k8s.io/max-exec-time-seconds"
 )
 
 // standing is how a pod without a node stands with its scheduler.

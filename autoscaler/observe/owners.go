@@ -312,9 +312,19 @@ func limitsGPU(limits map[string]any) bool {
 	return false
 }
 
-// deadline is how long an owner lets its work run, and when that ends it: it
-// counts from the owner's start, whether or not its pods run.
+// deadline is how long an owner, or the queue that admitted it, lets its work
+// run, and when the owner ends it: that counts from its start, whether or not
+// its pods run.
 func (x *object) deadline() (run time.Duration, end time.Time) {
+	run, end = x.ownDeadline()
+	seconds, stated := number(x.GetLabels()[kueueMaxExec])
+	if most := plan.Seconds(seconds); stated && most > 0 && (run == 0 || most < run) {
+		run = most
+	}
+	return run, end
+}
+
+func (x *object) ownDeadline() (run time.Duration, end time.Time) {
 	if x.job != nil {
 		if s := x.job.Spec.ActiveDeadlineSeconds; s != nil {
 			run = plan.Seconds(*s)

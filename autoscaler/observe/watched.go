@@ -18,10 +18,12 @@ import (
 // prefers.
 type Watched struct {
 	schema.GroupVersionKind
+	// Resource is its plural, by which the right to read it is given.
+	Resource string
 	// Whole says that the fields are needed, and not only who owns it.
 	Whole bool
-	// Group says that pods name its objects, and that their status counts.
-	Group bool
+	// Named says that pods name its objects, and that their status counts.
+	Named bool
 }
 
 // Watch asks the cluster which kinds of the table it serves. One that it does
@@ -38,7 +40,7 @@ func (t Table) Watch(served meta.RESTMapper) ([]Watched, error) {
 		if err != nil {
 			return fmt.Errorf("ask whether %s is served: %w", kind, err)
 		}
-		w.GroupVersionKind = mapping.GroupVersionKind
+		w.GroupVersionKind, w.Resource = mapping.GroupVersionKind, mapping.Resource.Resource
 		all = append(all, w)
 		return nil
 	}
@@ -51,7 +53,7 @@ func (t Table) Watch(served meta.RESTMapper) ([]Watched, error) {
 		}
 	}
 	for _, g := range t.groups {
-		if err := add(g.GroupKind, Watched{Whole: true, Group: true}); err != nil {
+		if err := add(g.GroupKind, Watched{Whole: true, Named: true}); err != nil {
 			return nil, err
 		}
 	}
