@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
@@ -124,6 +125,28 @@ func TestOwnersAreReadFromTheCacheOfTheirKind(t *testing.T) {
 		}
 		if m.Annotations["from"] != want || m.UID != "uid" {
 			t.Errorf("a %s is read from the %s with UID %s, want the %s", kind.Kind, m.Annotations["from"], m.UID, want)
+		}
+	}
+}
+
+// A kind that means nothing keeps a controller from its start, in one sentence
+// that says where it stands; no ConfigMap is the ordinary case.
+func TestAnInstallationsOwnKinds(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                   "",
+		"- {group: x.example, kind: Fleet}":  "",
+		"- {group: x.example, kind: ''}":     "ConfigMap spillway-kinds, kinds.yaml: kind \"\" of group \"x.example\": kind is empty",
+		"- {group: x.example, kinds: Fleet}": "unknown field \"kinds\"",
+	} {
+		client := kubefake.NewClientset()
+		if text != "" {
+			client = kubefake.NewClientset(&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.KindsConfigMap}, Data: map[string]string{v1alpha1.KindsKey: text},
+			})
+		}
+		_, err := readTable(t.Context(), client)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 }

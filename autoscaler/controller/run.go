@@ -153,6 +153,9 @@ func (p *process) openCluster() error {
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: home, &clusterv1.Machine{}: home, &infrav1.SpillwayMachine{}: home, &controlplanev1.OnPremControlPlane{}: home,
 	}
+	for _, w := range p.watched {
+		options.Cache.ByObject[w.Object()] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	}
 	options.Metrics = metricsserver.Options{BindAddress: p.Metrics}
 	if p.mgr, err = ctrl.NewManager(p.REST, options); err != nil {
 		return fmt.Errorf("reach the API server at %s: %w; check the kubeconfig", p.REST.Host, err)

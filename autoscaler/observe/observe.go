@@ -16,6 +16,7 @@ package observe
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -75,6 +76,7 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	}
 	owned.volumes = newVolumes(&s.Cluster)
 	s.Cluster.Pods, s.Gangs = split(pods.Items, nodes.Items, owned)
+	s.Gangs = concerned(s.Gangs, s.Tenants)
 	s.Cluster.Ends = owned.ends(s.Cluster.Pods)
 	s.Offers = o.Offers.Offers(ctx, s.Providers)
 	book, err := o.Book(ctx)
@@ -83,6 +85,18 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	}
 	s.Book = book
 	return s, nil
+}
+
+// concerned leaves out what waits for no room in namespaces that no tenant has:
+// nobody there has asked Spillway for anything, so nobody is told why.
+func concerned(gangs []plan.Gang, tenants []v1alpha1.BurstTenant) []plan.Gang {
+	theirs := map[string]bool{}
+	for _, t := range tenants {
+		for _, namespace := range t.Spec.Namespaces {
+			theirs[namespace] = true
+		}
+	}
+	return slices.DeleteFunc(gangs, func(g plan.Gang) bool { return g.Hold != nil && !theirs[g.Owner.Namespace] })
 }
 
 // volumes reads what the volume filters look up.

@@ -37,7 +37,8 @@ import (
 func TestGangsOnARealServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	s := newSite(t)
-	s.create(t, node("rack1", 8))
+	tenant := &v1alpha1.BurstTenant{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: v1alpha1.BurstTenantSpec{ID: "team", Namespaces: []string{"default"}, DataClass: "internal"}}
+	s.create(t, tenant, node("rack1", 8))
 	t.Run("a PodGroup that does not fit whole", s.group)
 	t.Run("a PodGroup that lacks a member", s.partOfAGroup)
 	t.Run("a Job whose controller made its PodGroup", s.jobWithGroup)

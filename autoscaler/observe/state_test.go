@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/plan"
 	"spillway.dev/spillway/providers"
 	"spillway.dev/spillway/quota"
 )
@@ -95,5 +97,23 @@ func TestBurstsAreReadBeforeNodesBeforePods(t *testing.T) {
 	order := []int{slices.Index(c.asked, "*v1alpha1.BurstList"), slices.Index(c.asked, "*v1.NodeList"), slices.Index(c.asked, "*v1.PodList"), slices.Index(c.asked, "*v1.JobList"), slices.Index(c.asked, "*unstructured.UnstructuredList")}
 	if order[0] < 0 || !slices.IsSorted(order) {
 		t.Errorf("they were read in the order %v", c.asked)
+	}
+}
+
+// Only those who use Spillway are told why it does nothing for them.
+func TestHeldWorkConcernsTenantsOnly(t *testing.T) {
+	tenant := v1alpha1.BurstTenant{Spec: v1alpha1.BurstTenantSpec{Namespaces: []string{"team"}}}
+	held, waits := plan.Gang{Hold: &plan.Reason{Code: plan.QueueHeld}}, plan.Gang{}
+	var names []string
+	for _, namespace := range []string{"team", "stranger"} {
+		for _, g := range []plan.Gang{held, waits} {
+			g.Owner.Namespace = namespace
+			for _, left := range concerned([]plan.Gang{g}, []v1alpha1.BurstTenant{tenant}) {
+				names = append(names, fmt.Sprint(left.Owner.Namespace, left.Hold != nil))
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"teamtrue", "teamfalse", "strangerfalse"}, names); diff != "" {
+		t.Error(diff)
 	}
 }
