@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,19 +96,20 @@ type ownerReader struct {
 // Get reads the metadata of an owner.
 func (r ownerReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	want, ok := into.(*metav1.PartialObjectMetadata)
-	if !ok || !r.whole(want.GroupVersionKind()) {
+	if !ok {
+		return r.Reader.Get(ctx, key, into, options...)
+	}
+	kind := want.GroupVersionKind().GroupKind() // its version may be another than the cache's
+	i := slices.IndexFunc(r.watched, func(w observe.Watched) bool { return w.Whole && w.GroupKind() == kind })
+	if i < 0 {
 		return r.Reader.Get(ctx, key, into, options...)
 	}
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(want.GroupVersionKind())
+	u.SetGroupVersionKind(r.watched[i].GroupVersionKind)
 	if err := r.cache.Get(ctx, key, u, options...); err != nil {
 		return err
 	}
 	want.Namespace, want.Name, want.UID, want.ResourceVersion = u.GetNamespace(), u.GetName(), u.GetUID(), u.GetResourceVersion()
 	want.Labels, want.Annotations = u.GetLabels(), u.GetAnnotations()
 	return nil
-}
-
-func (r ownerReader) whole(kind schema.GroupVersionKind) bool {
-	return slices.ContainsFunc(r.watched, func(w observe.Watched) bool { return w.Whole && w.GroupVersionKind == kind })
 }

@@ -117,7 +117,8 @@ func TestOwnersAreReadFromTheCacheOfTheirKind(t *testing.T) {
 		cache:   fake.NewClientBuilder().WithObjects(object(kind, "cache"), object(other, "cache")).Build(),
 		watched: []observe.Watched{{GroupVersionKind: kind, Whole: true}},
 	}
-	for kind, want := range map[schema.GroupVersionKind]string{kind: "cache", other: "server"} {
+	newer := schema.GroupVersionKind{Group: kind.Group, Version: "v1", Kind: kind.Kind}
+	for kind, want := range map[schema.GroupVersionKind]string{kind: "cache", newer: "cache", other: "server"} {
 		m := &metav1.PartialObjectMetadata{}
 		m.SetGroupVersionKind(kind)
 		if err := r.Get(t.Context(), types.NamespacedName{Namespace: "team", Name: "train"}, m); err != nil {

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -83,6 +82,7 @@ func (o *owners) work(pods []corev1.Pod) map[ownerKey]*members {
 	for _, x := range o.objects {
 		if x.suspended() && x.asks() {
 			w := o.climb(x.Owner)
+			w.why = w.held()
 			of(w).ways[w] = true
 		}
 	}
@@ -133,22 +133,9 @@ func (m *members) together() bool {
 	return false
 }
 
-// known are the owners of the members that are known: the top one first, then
-// by kind and name.
-func (m *members) known() []*object {
-	set := map[*object]bool{}
-	for w := range m.ways {
-		for _, x := range w.path {
-			set[x] = true
-		}
-	}
-	return slices.SortedFunc(maps.Keys(set), func(a, b *object) int {
-		if top := a.Owner == m.owner; top != (b.Owner == m.owner) {
-			return map[bool]int{true: -1, false: 1}[top]
-		}
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
-}
+// has reports whether an object is the owner. References may name it in another
+// version of its API.
+func (m *members) has(x *object) bool { return keyOf(x.Owner) == keyOf(m.owner) }
 
 // gang is the work of the members. Those that must start together are all that
 // live: with one that the scheduler has not refused yet the gang is incomplete.
@@ -200,7 +187,7 @@ func (m *members) limit(g *plan.Gang) {
 			g.EndsBy = end
 		}
 		for _, x := range append(slices.Clip(w.path), w.group) {
-			if x != nil && x.Owner == m.owner {
+			if x != nil && m.has(x) {
 				g.Created = x.GetCreationTimestamp().Time
 			}
 		}

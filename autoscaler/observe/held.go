@@ -54,11 +54,8 @@ func (o *owners) look(pod *corev1.Pod, w *way) (standing, plan.Reason) {
 	case scheduled != nil && !unschedulable(pod):
 		return unseen, plan.Reason{}
 	}
-	if w.lost != "" {
-		return held, plan.Reason{
-			Code: plan.OwnerUnknown, Message: fmt.Sprintf("%s, to which its pods belong, is not known", w.lost),
-			Remedy: "if it exists, its kind is newer here than Spillway's start: restart the controller; if it does not, its pods go with it",
-		}
+	if w.why != nil {
+		return held, *w.why
 	}
 	if why, ok := o.volumes.missing(pod); ok {
 		return held, why
@@ -151,19 +148,14 @@ func (w *way) elsewhere(pod *corev1.Pod, by string) plan.Reason {
 	}
 }
 
-// hold is why the work of a gang is pending for another reason than room, nil
-// when it is for want of room. A gang waits with any of its members; of
-// independent pods those that are not held go on.
-func (m *members) hold() *plan.Reason {
-	all := m.together() || len(m.waiting) == 0
-	known := m.known()
-	for _, x := range known {
-		if !all && x.Owner != m.owner {
-			continue
-		}
+// held is why owners on the way hold all pods below them, nil when they don't:
+// the highest that is suspended, one that starts its pods in order, one that
+// can't be read.
+func (w *way) held() *plan.Reason {
+	for _, x := range slices.Backward(w.path) {
 		switch {
 		case x.suspended():
-			if queue := queueOf(known); queue != "" {
+			if queue := w.queue(); queue != "" {
 				why := kueue("the "+x.Kind, queue)
 				return &why
 			}
@@ -175,21 +167,43 @@ func (m *members) hold() *plan.Reason {
 			}
 		}
 	}
-	if len(m.held) == 0 || !all {
+	if w.lost == "" {
 		return nil
 	}
-	why := slices.MinFunc(m.held, func(a, b heldPod) int { return cmp.Compare(a.pod.Name, b.pod.Name) }).why
-	return &why
+	return &plan.Reason{
+		Code: plan.OwnerUnknown, Message: w.lost + ", to which its pods belong, is not known",
+		Remedy: "if it exists, its kind is newer here than Spillway's start: restart the controller; if it does not, its pods go with it",
+	}
 }
 
-// queueOf is the queue of Kueue that an owner names.
-func queueOf(known []*object) string {
-	for _, x := range known {
+// queue is the queue of Kueue that an owner on the way names.
+func (w *way) queue() string {
+	for _, x := range slices.Backward(w.path) {
 		if queue := cmp.Or(x.GetLabels()[kueueQueue], x.GetAnnotations()[kueueQueue]); queue != "" {
 			return queue
 		}
 	}
 	return ""
+}
+
+// hold is why the work of a gang is pending for another reason than room, nil
+// when it is for want of room. A gang waits with any of its members; of
+// independent pods those that are not held go on.
+func (m *members) hold() *plan.Reason {
+	if len(m.waiting) > 0 && !m.together() {
+		return nil
+	}
+	var first *plan.Reason
+	for w := range m.ways {
+		if w.why != nil && (first == nil || cmp.Or(cmp.Compare(w.why.Code, first.Code), cmp.Compare(w.why.Message, first.Message)) < 0) {
+			first = w.why
+		}
+	}
+	if first == nil && len(m.held) > 0 {
+		why := slices.MinFunc(m.held, func(a, b heldPod) int { return cmp.Compare(a.pod.Name, b.pod.Name) }).why
+		first = &why
+	}
+	return first
 }
 
 // volumes are the claims that pods may name; the zero value knows none and

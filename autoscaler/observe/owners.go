@@ -66,6 +66,8 @@ type way struct {
 	size              int       // of the gang, where its pods state it
 	// lost names an owner or group on the way that ought to be known and is not.
 	lost string
+	// why is set when an owner on the way holds all pods below it.
+	why *plan.Reason
 }
 
 func newOwners(t Table, jobs []batchv1.Job) *owners {
@@ -117,6 +119,7 @@ func (o *owners) of(pod *corev1.Pod) *way {
 			w.size = int(min(size, most))
 		}
 		o.join(w, of, name)
+		w.why = w.held()
 		o.ways[key] = w
 	}
 	return w
