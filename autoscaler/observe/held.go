@@ -167,7 +167,13 @@ func (w *way) held() *plan.Reason {
 			}
 		}
 	}
-	if w.lost == "" {
+	switch {
+	case w.group != nil && first(w.group.fields, w.of.larger) != nil:
+		return &plan.Reason{
+			Code: plan.OwnerUnknown, Message: fmt.Sprintf("%s %s is a part of the larger gang %v, which can't be read", w.group.Kind, w.group.Name, first(w.group.fields, w.of.larger)),
+			Remedy: "make it one group, or wait for on-prem",
+		}
+	case w.lost == "":
 		return nil
 	}
 	return &plan.Reason{

@@ -82,6 +82,7 @@ type group struct {
 	// Unschedulable, when the scheduler found no place for the group.
 	refused string
 	queued  []string // conditions under which a queue holds it, not the want of room
+	larger  string   // path of the name of a larger gang that it is a part of
 }
 
 // builtin is the table of kinds. Each line states facts of its project's API;
@@ -149,6 +150,7 @@ func groups() []group {
 		{
 			GroupKind: kind("scheduling.k8s.io", "PodGroup"),
 			size:      []Count{{Of: "spec.schedulingPolicy.gang", Times: []string{"minCount"}}}, refused: "PodGroupInitiallyScheduled",
+			larger: "spec.parentCompositePodGroupName",
 		},
 		{
 			GroupKind: kind("scheduling.volcano.sh", "PodGroup"), size: minimum,
