@@ -146,8 +146,8 @@ func (d *dream) owner(k *Kind, u *unstructured.Unstructured) error {
 	})
 }
 
-// each calls make once for every thing of the counts, with its name.
-func (d *dream) each(x *object, counts []Count, make func(name string, template any) error) error {
+// each calls add once for every thing of the counts, with its name.
+func (d *dream) each(x *object, counts []Count, add func(name string, template any) error) error {
 	for _, c := range counts {
 		for n, thing := range c.each(x.fields) {
 			if n > mostPods-len(d.pods) {
@@ -155,7 +155,7 @@ func (d *dream) each(x *object, counts []Count, make func(name string, template 
 			}
 			for i := range n {
 				name := strings.Join(slices.DeleteFunc([]string{x.Name, thing.name, strconv.Itoa(i)}, func(s string) bool { return s == "" }), "-")
-				if err := make(name, first(thing.value, c.Template)); err != nil {
+				if err := add(name, first(thing.value, c.Template)); err != nil {
 					return fmt.Errorf("%s.%s of %s %s: %w", c.Of, c.Template, x.Kind, x.Name, err)
 				}
 			}

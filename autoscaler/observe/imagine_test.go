@@ -95,6 +95,10 @@ func TestImagineRefuses(t *testing.T) {
 		"a template with a field that nobody knows": {
 			manifest("apiVersion: apps/v1\nkind: Deployment", "{template: {spec: {containerz: []}}}"), `document 1: spec.template of Deployment x: error unmarshaling JSON: while decoding JSON: json: unknown field "containerz"`,
 		},
+		"fields of another type": {
+			manifest("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", "{pytorchReplicaSpecs: [3, {replicas: many, template: 7}]}"), "document 1: spec.pytorchReplicaSpecs[].template of PyTorchJob x",
+		},
+		"no object where one belongs": {"apiVersion: apps/v1\nkind: Deployment\nmetadata: 5\nspec: [x]", "metadata.name is missing"},
 		"a Job of a JobSet that wants too many": {
 			manifest("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet", "{replicatedJobs: [{name: w, replicas: 9000, template: {spec: {parallelism: 9000, template: {spec: "+gpus2+"}}}}]}"), "more than 10000",
 		},

@@ -163,3 +163,11 @@ func TestAnOwnerIsOfTheSameNamespace(t *testing.T) {
 		t.Errorf("a foreign pod ends with the Job of another namespace: %v", ends)
 	}
 }
+
+// A reference that names a UID as another kind than it is names nobody.
+func TestAnOwnerIsOfTheKindThatIsNamed(t *testing.T) {
+	g := only(t, nil, pod("stray", ofJobSet, func(p *corev1.Pod) { p.OwnerReferences[0].UID = "job" }))
+	if g.Hold == nil || g.Hold.Code != plan.OwnerUnknown {
+		t.Errorf("a JobSet with the UID of a Job: %+v, want it held", g)
+	}
+}
