@@ -154,7 +154,7 @@ func (p *process) openCluster() error {
 		&clusterv1.Cluster{}: home, &clusterv1.Machine{}: home, &infrav1.SpillwayMachine{}: home, &controlplanev1.OnPremControlPlane{}: home,
 	}
 	for _, w := range p.watched {
-		options.Cache.ByObject[w.Object()] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+		options.Cache.ByObject[w.Object()] = cache.ByObject{Transform: w.Lean}
 	}
 	options.Metrics = metricsserver.Options{BindAddress: p.Metrics}
 	if p.mgr, err = ctrl.NewManager(p.REST, options); err != nil {

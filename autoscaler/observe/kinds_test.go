@@ -141,6 +141,11 @@ func (w *world) gangs(t *testing.T) string {
 	}
 	owned := newOwners(table, w.jobs)
 	for _, u := range w.others {
+		if k := table.kinds[u.GroupVersionKind().GroupKind()]; k != nil { // as a cache keeps it
+			if _, err := k.watched().Lean(u); err != nil {
+				t.Fatal(err)
+			}
+		}
 		owned.add(fromFields(u.GroupVersionKind(), u))
 	}
 	owned.volumes = newVolumes(&w.cluster)
@@ -189,6 +194,29 @@ func written(g plan.Gang) string {
 		fmt.Fprintf(&b, "    held: %s\n", g.Hold)
 	}
 	return b.String()
+}
+
+func TestACacheKeepsLittleOfAnOwner(t *testing.T) {
+	table, err := NewTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow",
+		"metadata": map[string]any{"name": "w", "managedFields": []any{map[string]any{"manager": "argo"}}},
+		"spec":     map[string]any{"activeDeadlineSeconds": int64(60), "templates": []any{"much"}},
+		"status":   map[string]any{"startedAt": "2026-11-30T12:00:00Z", "nodes": map[string]any{"n": "very much"}},
+	}}
+	if _, err := table.kinds[u.GroupVersionKind().GroupKind()].watched().Lean(u); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": map[string]any{"name": "w"},
+		"spec": map[string]any{"activeDeadlineSeconds": int64(60)}, "status": map[string]any{"startedAt": "2026-11-30T12:00:00Z"},
+	}
+	if diff := cmp.Diff(want, u.Object); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestKindsOfAnInstallation(t *testing.T) {

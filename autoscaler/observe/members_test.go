@@ -171,3 +171,22 @@ func TestAnOwnerIsOfTheKindThatIsNamed(t *testing.T) {
 		t.Errorf("a JobSet with the UID of a Job: %+v, want it held", g)
 	}
 }
+
+// Owners that own each other are an end of the climb, not a climb without end.
+func TestOwnersInACircle(t *testing.T) {
+	owned, yes := known(), true
+	set := plan.Owner{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: "team", Name: "a", UID: "a"}
+	other := set
+	other.Name, other.UID = "b", "b"
+	for _, pair := range [][2]plan.Owner{{set, other}, {other, set}} {
+		owned.add(&object{Owner: pair[0], Object: &metav1.ObjectMeta{Namespace: "team", Name: pair[0].Name, UID: pair[0].UID, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "StatefulSet", Name: pair[1].Name, UID: pair[1].UID, Controller: &yes},
+		}}})
+	}
+	p := pod("x", func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "a", UID: "a", Controller: &yes}}
+	})
+	if _, gangs := split([]corev1.Pod{p}, nil, owned); len(gangs) != 1 || gangs[0].Owner.Kind != "StatefulSet" {
+		t.Errorf("split() = %+v, want one gang of a StatefulSet", gangs)
+	}
+}

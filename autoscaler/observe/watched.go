@@ -3,6 +3,8 @@ package observe
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +26,8 @@ type Watched struct {
 	Whole bool
 	// Named says that pods name its objects, and that their status counts.
 	Named bool
+	// keep are the paths of what is read; without any it is everything.
+	keep []string
 }
 
 // Watch asks the cluster which kinds of the table it serves. One that it does
@@ -48,7 +52,7 @@ func (t Table) Watch(served meta.RESTMapper) ([]Watched, error) {
 		if kind == (schema.GroupKind{Group: "batch", Kind: "Job"}) || !k.whole() && !k.Through {
 			continue // read as what it is, or by its name alone
 		}
-		if err := add(kind, Watched{Whole: k.whole()}); err != nil {
+		if err := add(kind, k.watched()); err != nil {
 			return nil, err
 		}
 	}
@@ -58,6 +62,47 @@ func (t Table) Watch(served meta.RESTMapper) ([]Watched, error) {
 		}
 	}
 	return all, nil
+}
+
+// watched is the kind without the version that a cluster prefers.
+func (k *Kind) watched() Watched {
+	w := Watched{Whole: k.whole(), keep: []string{k.Suspended, k.Deadline, k.Started}}
+	if k.Suspended != "" {
+		w.keep = append(w.keep, "spec") // what its templates ask for
+	}
+	for _, c := range slices.Concat(k.Pods, k.Jobs) {
+		w.keep = append(w.keep, c.Of)
+	}
+	for _, condition := range slices.Concat(k.Staged, k.InOrder) {
+		path, _, _ := cutCondition(condition)
+		w.keep = append(w.keep, path)
+	}
+	return w
+}
+
+// Lean takes away what is never read, before a cache keeps an object: who wrote
+// which field, and of owners all but the fields that the table names. A
+// Workflow's status alone may be a megabyte.
+func (w Watched) Lean(object any) (any, error) {
+	if m, ok := object.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok || w.keep == nil {
+		return object, nil
+	}
+	lean := map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"], "metadata": u.Object["metadata"]}
+	for _, path := range w.keep {
+		path, _, _ = strings.Cut(path, "[]") // a list or map is kept as it is
+		names := strings.Split(path, ".")
+		if value, found, err := unstructured.NestedFieldNoCopy(u.Object, names...); found && err == nil {
+			if err := unstructured.SetNestedField(lean, value, names...); err != nil {
+				return nil, fmt.Errorf("keep %s of %s %s: %w", path, w.Kind, u.GetName(), err)
+			}
+		}
+	}
+	u.Object = lean
+	return u, nil
 }
 
 // Object is an empty object of the kind, as a cache is asked for it.
