@@ -188,7 +188,7 @@ func checkImports(t *testing.T, packages tree) {
 
 // comesLater names packages that DESIGN gives a place but no issue has built.
 func comesLater(name string) bool {
-	return slices.Contains([]string{"quota/focus", "nodeagent/gpu"}, name)
+	return slices.Contains([]string{"nodeagent/gpu"}, name)
 }
 
 func checkArrows(t *testing.T, packages tree) {

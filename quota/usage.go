@@ -90,3 +90,12 @@ type UsageTotal struct {
 
 // GPUSeconds is t in seconds of whole GPUs, cut down; add up ShareSeconds first.
 func (t UsageTotal) GPUSeconds() int64 { return t.ShareSeconds / money.Whole }
+
+// UsageHour is the usage of a tenant in one UTC hour, summed up.
+type UsageHour struct {
+	Hour         time.Time `json:"hour"` // its start
+	Namespace    string    `json:"namespace,omitzero"`
+	Burst        string    `json:"burst,omitzero"` // empty on-prem
+	GPUModel     string    `json:"gpuModel,omitzero"`
+	ShareSeconds int64     `json:"shareSeconds"`
+}

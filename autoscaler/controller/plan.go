@@ -105,11 +105,15 @@ func burstOfMachine(_ context.Context, o client.Object) []reconcile.Request {
 // addPlanning adds the cycle and what wakes it.
 func (p *process) addPlanning(context.Context) error {
 	wake := make(chan struct{}, 1)
+	offers := &observe.OfferBook{
+		Drivers: p.drivers.of, Every: p.OffersEvery, Stale: 10 * p.OffersEvery, Timeout: 10 * time.Second, Now: time.Now, Log: p.Log,
+	}
+	if err := p.addMarket(offers); err != nil {
+		return err
+	}
 	observer := &observe.Observer{
 		Cache: p.mgr.GetCache(), Table: p.table, Watched: p.watched, Synced: p.mgr.GetCache().WaitForCacheSync, Settings: p.Planning, Now: time.Now,
-		Offers: &observe.OfferBook{
-			Drivers: p.drivers.of, Every: p.OffersEvery, Stale: 10 * p.OffersEvery, Timeout: 10 * time.Second, Now: time.Now, Log: p.Log,
-		},
+		Offers: offers,
 		Book: func(ctx context.Context) (quota.Book, error) {
 			tenants, clouds := &v1alpha1.BurstTenantList{}, &v1alpha1.BurstProviderList{}
 			for _, list := range []client.ObjectList{tenants, clouds} {

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -67,7 +68,7 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	}
 	s.Bursts, s.Tenants, s.Providers = bursts.Items, tenants.Items, clouds.Items
 	s.Cluster.Nodes = nodes.Items
-	if err := o.volumes(ctx, &s.Cluster); err != nil {
+	if err := o.surroundings(ctx, &s.Cluster); err != nil {
 		return s, err
 	}
 	owned, err := o.owners(ctx, jobs.Items)
@@ -99,17 +100,17 @@ func concerned(gangs []plan.Gang, tenants []v1alpha1.BurstTenant) []plan.Gang {
 	return slices.DeleteFunc(gangs, func(g plan.Gang) bool { return g.Hold != nil && !theirs[g.Owner.Namespace] })
 }
 
-// volumes reads what the volume filters look up.
-func (o *Observer) volumes(ctx context.Context, c *plan.Cluster) error {
+// surroundings reads what the filters look up beside nodes and pods.
+func (o *Observer) surroundings(ctx context.Context, c *plan.Cluster) error {
 	namespaces, classes := &corev1.NamespaceList{}, &storagev1.StorageClassList{}
 	volumes, claims := &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}
-	csiNodes, csiDrivers := &storagev1.CSINodeList{}, &storagev1.CSIDriverList{}
-	for _, list := range []client.ObjectList{namespaces, classes, volumes, claims, csiNodes, csiDrivers} {
+	csiNodes, csiDrivers, daemons := &storagev1.CSINodeList{}, &storagev1.CSIDriverList{}, &appsv1.DaemonSetList{}
+	for _, list := range []client.ObjectList{namespaces, classes, volumes, claims, csiNodes, csiDrivers, daemons} {
 		if err := o.Cache.List(ctx, list); err != nil {
 			return fmt.Errorf("list %T: %w", list, err)
 		}
 	}
 	c.Namespaces, c.StorageClasses, c.Volumes, c.Claims = namespaces.Items, classes.Items, volumes.Items, claims.Items
-	c.CSINodes, c.CSIDrivers = csiNodes.Items, csiDrivers.Items
+	c.CSINodes, c.CSIDrivers, c.DaemonSets = csiNodes.Items, csiDrivers.Items, daemons.Items
 	return nil
 }

@@ -1,13 +1,17 @@
 package observe
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota/money"
 )
 
 // OfferBook asks every cloud for its offers, at most once per Every, and keeps
@@ -27,10 +31,23 @@ type OfferBook struct {
 
 // answer is what one cloud said last.
 type answer struct {
-	offers  []providers.Offer
-	asked   time.Time
-	told    time.Time
-	problem string
+	Told
+	asked time.Time
+}
+
+// Told is what one cloud said when it was asked for its offers.
+type Told struct {
+	Offers []providers.Offer
+	At     time.Time // when it said so; zero: never
+	// Problem is why it did not say so when it was asked last.
+	Problem error
+}
+
+// Told returns what a cloud said last.
+func (o *OfferBook) Told(cloud string) Told {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.seen[cloud].Told
 }
 
 // Offers implements [Offers]: all clouds are asked at the same time, so a slow
@@ -44,8 +61,8 @@ func (o *OfferBook) Offers(ctx context.Context, clouds []v1alpha1.BurstProvider)
 	wg.Wait()
 	var all []providers.Offer
 	for _, a := range answers {
-		if o.Now().Sub(a.told) <= o.Stale {
-			all = append(all, a.offers...)
+		if o.Now().Sub(a.At) <= o.Stale {
+			all = append(all, a.Offers...)
 		}
 	}
 	return all
@@ -61,10 +78,12 @@ func (o *OfferBook) ask(ctx context.Context, cloud string) answer {
 	last.asked = now
 	offers, err := o.fetch(ctx, cloud)
 	if err == nil {
-		last.offers, last.told, last.problem = offers, now, ""
-	} else if last.problem != err.Error() {
-		last.problem = err.Error()
-		o.Log.Warn("cloud does not tell its offers", "provider", cloud, "error", err)
+		last.Told = Told{Offers: offers, At: now}
+	} else {
+		if last.Problem == nil || last.Problem.Error() != err.Error() {
+			o.Log.Warn("cloud does not tell its offers", "provider", cloud, "error", err)
+		}
+		last.Problem = err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,4 +106,45 @@ func (o *OfferBook) fetch(ctx context.Context, cloud string) ([]providers.Offer,
 		offers[i].Provider = cloud
 	}
 	return offers, err
+}
+
+// Seen writes offers down for a provider's status, in the order of their keys.
+func Seen(offers []providers.Offer) []v1alpha1.SeenOffer {
+	offers = slices.SortedFunc(slices.Values(offers), func(a, b providers.Offer) int { return cmp.Compare(a.Key(), b.Key()) })
+	seen := make([]v1alpha1.SeenOffer, 0, len(offers))
+	for _, o := range offers {
+		s := v1alpha1.SeenOffer{
+			Zone: o.Zone, InstanceType: o.InstanceType, CapacityType: o.CapacityType, GPUModel: o.GPUModel, GPUs: int32(o.GPUs),
+			GPUResource: o.GPUResource, MilliCPU: o.MilliCPU, MemoryMiB: o.MemoryMiB, DiskGiB: o.DiskGiB, SoldOut: o.SoldOut,
+		}
+		if !o.Price.IsZero() {
+			s.PricePerHour = v1alpha1.Money(money.Amount{Nano: o.Price.NanoPerHour, Currency: o.Price.Currency}.String())
+		}
+		seen = append(seen, s)
+	}
+	return seen
+}
+
+// SeenOffers are the offers in a provider's status. What the status does not
+// hold (the meter rule and the labels that the cloud states) is left empty.
+func SeenOffers(p *v1alpha1.BurstProvider) ([]providers.Offer, error) {
+	var offers []providers.Offer
+	for _, s := range p.Status.Offers {
+		o := providers.Offer{
+			Provider: p.Name, Region: p.Spec.Region, Country: p.Spec.Country, Zone: s.Zone, InstanceType: s.InstanceType, CapacityType: s.CapacityType,
+			GPUModel: s.GPUModel, GPUs: int(s.GPUs), GPUResource: s.GPUResource,
+			MilliCPU: s.MilliCPU, MemoryMiB: s.MemoryMiB, DiskGiB: s.DiskGiB, SoldOut: s.SoldOut,
+		}
+		if p.Status.OffersSeen != nil {
+			o.Seen = p.Status.OffersSeen.Time
+		}
+		if s.PricePerHour != "" {
+			var err error
+			if o.Price, err = money.ParseRate(string(s.PricePerHour)); err != nil {
+				return nil, fmt.Errorf("BurstProvider %s: price of %s: %w", p.Name, s.InstanceType, err)
+			}
+		}
+		offers = append(offers, o)
+	}
+	return offers, nil
 }

@@ -65,7 +65,7 @@ func TestWhatCantBeReadIsAnError(t *testing.T) {
 	if s, err := observer(whole).State(t.Context()); err != nil || len(s.Cluster.Nodes) != 1 {
 		t.Fatalf("State() = %+v, %v", s, err)
 	}
-	if len(whole.asked) < 14 {
+	if len(whole.asked) < 15 {
 		t.Errorf("only %v were read", whole.asked)
 	}
 	for _, kind := range whole.asked {

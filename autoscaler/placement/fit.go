@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
 type nodeSet = sets.Set[string]
@@ -21,7 +20,7 @@ type Ask struct {
 	// Together means all or none: when one pod fits nowhere, none is placed.
 	Together bool
 	// Nodes limits the question to these; nil means every node.
-	Nodes []string
+	Nodes *Choice
 	// Tolerate is added to the pods for this question only, as the approver
 	// would add it to the real ones.
 	Tolerate []corev1.Toleration
@@ -42,48 +41,74 @@ type Placed struct {
 	Node string
 }
 
-// Misfit is a pod that fits on none of the nodes, with each node's reason.
+// Misfit is a pod that fits on none of the nodes, with the nodes' reasons.
 type Misfit struct {
 	Pod *corev1.Pod
-	// Reasons are sorted by node. A reason without a node holds for all nodes.
+	// Reasons are sorted by how many nodes have them, most first, and then by
+	// their text.
 	Reasons []Reason
 	// Fitted is how many pods of an all-or-none question had a place before
 	// this one had none.
 	Fitted int
 }
 
-// Reason is the first filter that refused a pod on a node, in the scheduler's
-// own words.
+// Reason is a filter that refused a pod, in the scheduler's own words. Of
+// several filters that refuse it on one node the first counts, and before all
+// of them a lack of GPUs or other extended resources.
 type Reason struct {
-	Node    string
 	Plugin  string
 	Message string
+	// Nodes is how many nodes it holds for; 0 means that it is about the pod
+	// and holds everywhere.
+	Nodes int
 }
 
 // String sums the reasons up as kube-scheduler does, most frequent first:
 // "0/3 nodes fit: 2 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable".
 func (m Misfit) String() string {
-	count := map[string]int{}
-	for _, r := range m.Reasons {
-		if r.Node == "" {
-			return fmt.Sprintf("no node fits: %s", r.Message)
-		}
-		count[r.Message]++
-	}
 	if len(m.Reasons) == 0 {
 		return "0/0 nodes fit: there is no node to try"
 	}
-	messages := make([]string, 0, len(count))
-	for msg := range count {
-		messages = append(messages, msg)
+	nodes := 0
+	texts := make([]string, 0, len(m.Reasons))
+	for _, r := range m.Reasons {
+		if r.Nodes == 0 {
+			return "no node fits: " + r.Message
+		}
+		nodes += r.Nodes
+		texts = append(texts, fmt.Sprintf("%d %s", r.Nodes, r.Message))
 	}
-	slices.SortFunc(messages, func(a, b string) int {
-		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
+	return fmt.Sprintf("0/%d nodes fit: %s", nodes, strings.Join(texts, ", "))
+}
+
+// tally counts the reasons of nodes. They come as pointers, equal ones mostly
+// as the same, and are few.
+type tally struct {
+	whys  []*Reason
+	count []int
+}
+
+func (t *tally) add(why *Reason) {
+	i := slices.Index(t.whys, why)
+	if i < 0 {
+		i = slices.IndexFunc(t.whys, func(w *Reason) bool { return *w == *why })
+	}
+	if i < 0 {
+		i = len(t.whys)
+		t.whys, t.count = append(t.whys, why), append(t.count, 0)
+	}
+	t.count[i]++
+}
+
+func (t *tally) reasons() []Reason {
+	var all []Reason
+	for i, why := range t.whys {
+		all = append(all, Reason{why.Plugin, why.Message, t.count[i]})
+	}
+	slices.SortFunc(all, func(a, b Reason) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Message, b.Message), cmp.Compare(a.Plugin, b.Plugin))
 	})
-	for i, msg := range messages {
-		messages[i] = fmt.Sprintf("%d %s", count[msg], msg)
-	}
-	return fmt.Sprintf("0/%d nodes fit: %s", len(m.Reasons), strings.Join(messages, ", "))
+	return all
 }
 
 // Fit places the pods that fit into the snapshot and explains the others. Each
@@ -93,17 +118,28 @@ func (m Misfit) String() string {
 func (s *Snapshot) Fit(ask Ask) (Answer, error) {
 	pods := LargestFirst(ask.Pods)
 	candidates := s.candidates(ask.Nodes)
+	guests := s.guests(ask.Tolerate)
 	var answer Answer
+	var refused *class // by all candidates, since the last change
 	s.Fork()
 	for _, p := range pods {
-		node, reasons, err := s.place(tolerating(p, ask.Tolerate), candidates)
+		with, c := guests.of(p)
+		if c == refused {
+			answer.Misfit = append(answer.Misfit, Misfit{Pod: p, Reasons: answer.Misfit[len(answer.Misfit)-1].Reasons})
+			continue
+		}
+		node, reasons, err := s.place(with, c, candidates)
 		if err != nil {
 			s.Revert()
-			return Answer{}, fmt.Errorf("fit pod %s/%s: %w", p.Namespace, p.Name, err)
+			return Answer{}, unfit(p, err)
 		}
 		if node != "" {
 			answer.Placed = append(answer.Placed, Placed{Pod: p, Node: node})
+			refused = nil
 			continue
+		}
+		if c.view.alone {
+			refused = c
 		}
 		miss := Misfit{Pod: p, Reasons: reasons}
 		if ask.Together {
@@ -120,59 +156,81 @@ func (s *Snapshot) Fit(ask Ask) (Answer, error) {
 }
 
 // candidates returns the positions of the asked nodes, in snapshot order.
-func (s *Snapshot) candidates(names []string) []int {
-	var at []int
-	if names == nil {
-		for i := range s.nodes {
-			at = append(at, i)
-		}
-		return at
+func (s *Snapshot) candidates(nodes *Choice) []int {
+	if nodes != nil {
+		return nodes.at
 	}
-	for _, name := range names {
-		if i, ok := s.index[name]; ok {
-			at = append(at, i)
-		}
+	at := make([]int, len(s.nodes))
+	for i := range at {
+		at[i] = i
 	}
-	slices.Sort(at)
-	return slices.Compact(at)
+	return at
 }
 
 // place puts p on the first candidate that passes all filters, or says why
 // none does.
-func (s *Snapshot) place(p *corev1.Pod, candidates []int) (string, []Reason, error) {
-	state := framework.NewCycleState()
-	allowed, status, narrowedBy := s.sim.filters.RunPreFilterPlugins(s.sim.ctx, state, p)
-	if status.IsRejected() {
-		return "", []Reason{reason("", status)}, nil
+func (s *Snapshot) place(p *corev1.Pod, c *class, candidates []int) (string, []Reason, error) {
+	v, err := s.viewOf(c, p)
+	if err != nil {
+		return "", nil, err
 	}
-	if !status.IsSuccess() {
-		return "", nil, status.AsError()
+	if v.rejected != nil {
+		return "", []Reason{*v.rejected}, nil
 	}
-	var reasons []Reason
+	var refused tally
+	short := s.shortages(c)
 	for _, i := range candidates {
-		node := s.nodes[i].Node().Name
-		if !allowed.AllNodes() && !allowed.NodeNames.Has(node) {
-			by := strings.Join(sets.List(narrowedBy), ", ")
-			reasons = append(reasons, Reason{Node: node, Plugin: by, Message: "node(s) didn't satisfy plugin " + by})
-			continue
+		why := short.of(i)
+		if why == nil {
+			if why, err = s.refuses(s.nodes[i], i, c, v); err != nil {
+				return "", nil, err
+			}
 		}
-		status := s.sim.filters.RunFilterPlugins(s.sim.ctx, state, p, s.nodes[i])
-		if status.IsSuccess() {
-			return node, nil, s.settle(state, p, node)
+		if why == nil {
+			node := s.nodes[i].Node().Name
+			return node, nil, s.settle(v, c, p, node)
 		}
-		if !status.IsRejected() {
-			return "", nil, status.AsError()
-		}
-		reasons = append(reasons, reason(node, status))
+		refused.add(why)
 	}
-	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Compare(a.Node, b.Node) })
-	return "", reasons, nil
+	return "", refused.reasons(), nil
+}
+
+// refuses returns why a node refuses a class, or nothing when it takes it.
+func (s *Snapshot) refuses(n fwk.NodeInfo, at int, c *class, v *view) (*Reason, error) {
+	if !v.allowed.AllNodes() && !v.allowed.NodeNames.Has(n.Node().Name) {
+		by := strings.Join(sets.List(v.narrowedBy), ", ")
+		return &Reason{Plugin: by, Message: "node(s) didn't satisfy plugin " + by}, nil
+	}
+	if v.alone {
+		if why := c.remembered(at, n); why != nil {
+			return why, nil
+		}
+	}
+	status := s.sim.filters.RunFilterPlugins(s.sim.ctx, v.state, v.pod, n)
+	switch {
+	case status.IsSuccess():
+		return nil, nil
+	case !status.IsRejected():
+		return nil, status.AsError()
+	}
+	why := reason(status)
+	if v.alone {
+		c.remember(at, n, &why)
+	}
+	return &why, nil
 }
 
 // settle records p on node, with the volumes that the filters chose for it.
-func (s *Snapshot) settle(state fwk.CycleState, p *corev1.Pod, node string) error {
+func (s *Snapshot) settle(v *view, c *class, p *corev1.Pod, node string) error {
+	if v.alone {
+		if c.info == nil {
+			c.info = podInfo(p)
+			c.info.CalculateResource() // and keeps it
+		}
+		return s.add(*c.info, p, node)
+	}
 	if len(p.Spec.Volumes) > 0 {
-		v := assumedVolumes{state: state, pod: p, node: node}
+		v := assumedVolumes{state: v.state, pod: p, node: node}
 		if err := s.sim.reserve(v); err != nil {
 			return err
 		}
@@ -182,10 +240,34 @@ func (s *Snapshot) settle(state fwk.CycleState, p *corev1.Pod, node string) erro
 	return s.AddPod(p, node)
 }
 
-func reason(node string, status *fwk.Status) Reason {
+func reason(status *fwk.Status) Reason {
 	messages := slices.Clone(status.Reasons())
 	slices.Sort(messages)
-	return Reason{Node: node, Plugin: status.Plugin(), Message: strings.Join(messages, ", ")}
+	return Reason{Plugin: status.Plugin(), Message: strings.Join(messages, ", ")}
+}
+
+// guests are pods that tolerate more for the time of one question.
+type guests struct {
+	s    *Snapshot
+	more []corev1.Toleration
+	// classes are those of the guests, by the class that they have without.
+	classes map[*class]*class
+}
+
+func (s *Snapshot) guests(more []corev1.Toleration) guests {
+	return guests{s, more, map[*class]*class{}}
+}
+
+// of returns the pod as it asks, and its class.
+func (g guests) of(p *corev1.Pod) (*corev1.Pod, *class) {
+	c := g.s.classOf(p)
+	if len(g.more) == 0 {
+		return p, c
+	}
+	if g.classes[c] == nil {
+		g.classes[c] = &class{needs: c.needs}
+	}
+	return tolerating(p, g.more), g.classes[c]
 }
 
 // tolerating returns p with more tolerations; p itself stays as it is.
@@ -201,15 +283,24 @@ func tolerating(p *corev1.Pod, more []corev1.Toleration) *corev1.Pod {
 // LargestFirst returns the pods by what is hardest to place: extended resources
 // (GPUs), then memory, then CPU. Equal pods go by name.
 func LargestFirst(pods []*corev1.Pod) []*corev1.Pod {
-	pods = slices.Clone(pods)
-	slices.SortStableFunc(pods, largerFirst)
-	return pods
+	all := make([]sized, len(pods))
+	for i, p := range pods {
+		all[i] = sized{p, request(p)}
+	}
+	slices.SortStableFunc(all, func(a, b sized) int {
+		return cmp.Or(cmp.Compare(b.extended, a.extended), cmp.Compare(b.memory, a.memory),
+			cmp.Compare(b.cpu, a.cpu), byKey(a.pod, b.pod))
+	})
+	sorted := make([]*corev1.Pod, len(pods))
+	for i := range all {
+		sorted[i] = all[i].pod
+	}
+	return sorted
 }
 
-func largerFirst(a, b *corev1.Pod) int {
-	ra, rb := request(a), request(b)
-	return cmp.Or(cmp.Compare(rb.extended, ra.extended), cmp.Compare(rb.memory, ra.memory),
-		cmp.Compare(rb.cpu, ra.cpu), byKey(a, b))
+type sized struct {
+	pod *corev1.Pod
+	size
 }
 
 type size struct{ extended, memory, cpu int64 }

@@ -156,7 +156,7 @@ func TestVirtualNode(t *testing.T) {
 	s.Fork()
 	err := s.AddNode(placement.Machine{
 		Name: "spw-1", InstanceType: "gpu.l40s", Region: "gra", MilliCPU: 8000, Memory: 32 << 30, Disk: 100 << 30,
-		GPUResource: "nvidia.com/gpu", GPUs: 1, Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-L40S"}, Taint: taint,
+		GPUResource: "nvidia.com/gpu", GPUs: 1, Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-L40S"}, Taints: []corev1.Taint{taint},
 	}.Node())
 	if err != nil {
 		t.Fatal(err)

@@ -112,3 +112,25 @@ func fit(t testing.TB, s *placement.Snapshot, ask placement.Ask) placement.Answe
 	}
 	return a
 }
+
+func choose(s *placement.Snapshot, nodes ...string) *placement.Choice {
+	c := s.Choose(nodes...)
+	return &c
+}
+
+func cores(n string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(n)
+	}
+}
+
+// awayFrom keeps a pod from nodes with pods that have a label.
+func awayFrom(label, value string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}},
+			}},
+		}}
+	}
+}

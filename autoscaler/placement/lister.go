@@ -2,6 +2,7 @@ package placement
 
 import (
 	"fmt"
+	"slices"
 
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
@@ -68,13 +69,18 @@ func (l nodeLister) IsPVCUsedByPods(key string) bool {
 // have affinity terms, so the lists are rebuilt when such a node has changed.
 type affinityLists struct {
 	stale           bool
+	epoch           uint64 // moves whenever such a node may have changed
 	any, anti, wide []fwk.NodeInfo
+	// rules are the labels that required anti-affinity of pods on nodes looks
+	// at, or once did, sorted.
+	rules []string
 }
 
 // touch notes that n is about to change or be replaced.
 func (a *affinityLists) touch(n fwk.NodeInfo) {
 	if len(n.GetPodsWithAffinity()) > 0 {
 		a.stale = true
+		a.epoch++
 	}
 }
 
@@ -82,13 +88,20 @@ func (a *affinityLists) fresh(nodes []fwk.NodeInfo) *affinityLists {
 	if !a.stale {
 		return a
 	}
-	*a = affinityLists{}
+	*a = affinityLists{epoch: a.epoch, rules: a.rules}
 	for _, n := range nodes {
 		if len(n.GetPodsWithAffinity()) > 0 {
 			a.any = append(a.any, n)
 		}
 		if len(n.GetPodsWithRequiredAntiAffinity()) > 0 {
 			a.anti = append(a.anti, n)
+			for _, p := range n.GetPodsWithRequiredAntiAffinity() {
+				for _, label := range looksAt(p.GetPod()) {
+					if at, known := slices.BinarySearch(a.rules, label); !known {
+						a.rules = slices.Insert(slices.Clone(a.rules), at, label)
+					}
+				}
+			}
 		}
 		if len(n.GetPodsWithRequiredNonHostScopedAntiAffinity()) > 0 {
 			a.wide = append(a.wide, n)

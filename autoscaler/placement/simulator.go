@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
@@ -34,8 +36,10 @@ var _ contract = framework.Framework(nil)
 // simulator runs the plugins of kube-scheduler's default profile.
 type simulator struct {
 	filters contract
-	ctx     context.Context //nolint:containedctx // carries a silent logger, no deadline and no values
-	logger  klog.Logger
+	// elsewhere are the filters that look at more than the node in question.
+	elsewhere []string
+	ctx       context.Context //nolint:containedctx // carries a silent logger, no deadline and no values
+	logger    klog.Logger
 }
 
 // assumedVolumes is a pod whose volumes were reserved on a node.
@@ -79,7 +83,23 @@ func newSimulator(inv Inventory, lister fwk.SharedLister) (*simulator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the default profile: %w", err)
 	}
-	return &simulator{filters: filters, ctx: silent, logger: logr.Discard()}, nil
+	m := &simulator{filters: filters, ctx: silent, logger: logr.Discard()}
+	for _, p := range filters.ListPlugins().Filter.Enabled {
+		if !slices.Contains(nodeFilters(), p.Name) {
+			m.elsewhere = append(m.elsewhere, p.Name)
+		}
+	}
+	return m, nil
+}
+
+// nodeFilters are the filters whose answer depends on the pod and on the state
+// of the one node that they are asked about. A filter that is not named here is
+// taken to look further.
+func nodeFilters() []string {
+	return []string{
+		names.NodeUnschedulable, names.NodeName, names.TaintToleration, names.NodeAffinity,
+		names.NodePorts, names.NodeResourcesFit, names.NodeDeclaredFeatures,
+	}
 }
 
 // storedInformers returns informers that hold the inventory and are never

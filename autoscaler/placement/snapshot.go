@@ -60,6 +60,11 @@ type Snapshot struct {
 
 	layers   []layer
 	affinity affinityLists
+
+	classes map[string]*class
+	byPod   map[*corev1.Pod]*class
+	rules   []string // the labels that the cluster's rules look at
+	free    freeIndex
 }
 
 // layer is the undo log of one fork.
@@ -74,7 +79,8 @@ type layer struct {
 // New builds a snapshot. It fails only when the scheduler framework refuses its
 // own default configuration or an object cannot be indexed.
 func New(inv Inventory) (*Snapshot, error) {
-	s := &Snapshot{index: make(map[string]int, len(inv.Nodes))}
+	s := &Snapshot{index: make(map[string]int, len(inv.Nodes)), free: freeIndex{}}
+	s.forgetClasses(nil)
 	s.affinity.stale = true
 	sim, err := newSimulator(inv, sharedLister{s})
 	if err != nil {
@@ -137,9 +143,11 @@ func (s *Snapshot) Revert() {
 		}
 		s.affinity.touch(before)
 		s.nodes[i] = before
+		s.free.update(i, before)
 	}
 	// Nodes are only ever appended, so those of this fork are the last ones.
 	s.nodes = s.nodes[:len(s.nodes)-added]
+	s.free.cut(len(s.nodes))
 }
 
 func (s *Snapshot) pop() (layer, bool) {
@@ -161,6 +169,7 @@ func (s *Snapshot) AddNode(n *corev1.Node) error {
 	info.SetNode(n)
 	s.index[n.Name] = len(s.nodes)
 	s.nodes = append(s.nodes, info)
+	s.free.update(len(s.nodes)-1, info)
 	if len(s.layers) > 0 {
 		s.layers[len(s.layers)-1].undo[n.Name] = nil
 	}
@@ -170,14 +179,29 @@ func (s *Snapshot) AddNode(n *corev1.Node) error {
 // AddPod puts a pod on a node without asking whether it fits, as for a pod that
 // is bound already. It returns [ErrUnknownNode] for a node that is not there.
 func (s *Snapshot) AddPod(p *corev1.Pod, node string) error {
-	info, err := s.writable(node)
+	return s.add(*podInfo(p), p, node)
+}
+
+// podInfo is what the framework makes of a pod. Affinity terms that can't be
+// parsed are left out, as the scheduler leaves them out.
+func podInfo(p *corev1.Pod) *framework.PodInfo {
+	info, _ := framework.NewPodInfo(p)
+	return info
+}
+
+// add puts a pod on a node; info is what the framework made of it or of one of
+// its class.
+func (s *Snapshot) add(info framework.PodInfo, p *corev1.Pod, node string) error {
+	n, err := s.writable(node)
 	if err != nil {
 		return fmt.Errorf("add pod %s/%s to node %s: %w", p.Namespace, p.Name, node, err)
 	}
 	bound := *p
 	bound.Spec.NodeName = node
-	info.AddPod(&bound)
-	s.affinity.touch(info)
+	info.Pod = &bound
+	n.AddPodInfo(&info)
+	s.free.update(s.index[node], n)
+	s.affinity.touch(n)
 	return nil
 }
 
@@ -191,6 +215,7 @@ func (s *Snapshot) RemovePod(p *corev1.Pod, node string) error {
 	if err := info.RemovePod(s.sim.logger, p); err != nil {
 		return fmt.Errorf("remove pod %s/%s from node %s: %w", p.Namespace, p.Name, node, err)
 	}
+	s.free.update(s.index[node], info)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package placement_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,9 +45,15 @@ func drawPod(t *rapid.T, number int) *corev1.Pod {
 		"apart by zone": apart(corev1.LabelTopologyZone),
 		"spread":        spread(corev1.LabelTopologyZone),
 		"product":       selecting("product", "l40s"),
+		"large":         cores("40"),
+		"first only":    awayFrom("index", "0"),
 	}
-	shape := rapid.SampledFrom([]string{"plain", "host port", "apart", "apart by zone", "spread", "product"}).Draw(t, "shape")
-	return pod(fmt.Sprintf("p%03d", number), rapid.Int64Range(0, 3).Draw(t, "gpus"), shapes[shape])
+	shape := rapid.SampledFrom(slices.Sorted(maps.Keys(shapes))).Draw(t, "shape")
+	return pod(fmt.Sprintf("p%03d", number), rapid.Int64Range(0, 3).Draw(t, "gpus"), shapes[shape], func(p *corev1.Pod) {
+		p.Labels = map[string]string{
+			"app": rapid.SampledFrom([]string{"train", "serve"}).Draw(t, "app"), "index": rapid.SampledFrom([]string{"0", "1"}).Draw(t, "index"),
+		}
+	})
 }
 
 // After any history of changes, forks, commits and reverts the snapshot answers

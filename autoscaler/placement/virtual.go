@@ -29,12 +29,12 @@ type Machine struct {
 	GPUResource string
 	GPUs        int64
 
-	// Taint keeps everybody else out; ask with a matching toleration.
-	Taint corev1.Taint
+	// Taints keep everybody else out; ask with a matching toleration.
+	Taints []corev1.Taint
 }
 
 // Node returns the virtual node: ready, with all that was promised allocatable
-// and the taint in place.
+// and the taints in place.
 func (m Machine) Node() *corev1.Node {
 	zone, arch := m.Zone, m.Arch
 	if zone == "" {
@@ -68,8 +68,6 @@ func (m Machine) Node() *corev1.Node {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		},
 	}
-	if m.Taint.Key != "" {
-		node.Spec.Taints = []corev1.Taint{m.Taint}
-	}
+	node.Spec.Taints = m.Taints
 	return node
 }

@@ -78,7 +78,7 @@ func TestAffinityAcrossNamespaces(t *testing.T) {
 	if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{pod("x", 0, near)}})); got != "x on b" {
 		t.Errorf("Fit() = %q, want x on b", got)
 	}
-	if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{pod("y", 0, near)}, Nodes: []string{"a"}})); got != "y nowhere, 0/1 nodes fit: 1 node(s) didn't match pod affinity rules" {
+	if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{pod("y", 0, near)}, Nodes: choose(s, "a")})); got != "y nowhere, 0/1 nodes fit: 1 node(s) didn't match pod affinity rules" {
 		t.Errorf("Fit() on node a = %q", got)
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/placement"
 	"spillway.dev/spillway/autoscaler/policy"
 )
 
@@ -49,9 +51,11 @@ type work struct {
 	localAt time.Time
 	class   policy.Class
 	maxRun  time.Duration
+	asks    []gpuAsk
+	batch   placement.Batch
 	// refusals and candidates are what the offers came to.
 	refusals   []Refusal
-	candidates []candidate
+	candidates []*candidate
 }
 
 func newWork(g *Gang) *work {
@@ -131,6 +135,9 @@ func sorted(s State) State {
 	}
 	s.Cluster.Nodes = sortedBy(s.Cluster.Nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	s.Cluster.Pods = sortedBy(s.Cluster.Pods, podOrder)
+	s.Cluster.DaemonSets = sortedBy(s.Cluster.DaemonSets, func(a, b appsv1.DaemonSet) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	s.Tenants = sortedBy(s.Tenants, func(a, b v1alpha1.BurstTenant) int { return cmp.Compare(a.Name, b.Name) })
 	s.Providers = sortedBy(s.Providers, func(a, b v1alpha1.BurstProvider) int { return cmp.Compare(a.Name, b.Name) })
 	s.Bursts = sortedBy(s.Bursts, func(a, b v1alpha1.Burst) int {

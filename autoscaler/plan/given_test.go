@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,6 +87,18 @@ func (g given) node(name string, gpus int64) given {
 	g.s.Cluster.Nodes = append(slices.Clone(g.s.Cluster.Nodes), corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 		Status:     corev1.NodeStatus{Allocatable: list, Capacity: list},
+	})
+	return g
+}
+
+// daemonSet adds a DaemonSet that runs on every node and asks for so many cores.
+func (g given) daemonSet(cores string) given {
+	p := makePod("kube-system", "agent", 0)
+	p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(cores)
+	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	g.s.Cluster.DaemonSets = append(slices.Clone(g.s.Cluster.DaemonSets), appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent"},
+		Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: p.Spec}},
 	})
 	return g
 }

@@ -1,13 +1,10 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"spillway.dev/spillway/autoscaler/placement"
 )
@@ -15,7 +12,7 @@ import (
 // fitsNow places what fits on-prem. A gang fits whole or not at all; of
 // independent pods some may stay and the others go on to the next question.
 func (r *run) fitsNow(w *work) (Decision, bool) {
-	answer, err := r.cluster.Fit(placement.Ask{Pods: w.pods, Together: w.Together, Nodes: r.onPrem})
+	answer, err := r.cluster.Fit(placement.Ask{Pods: w.pods, Together: w.Together, Nodes: &r.onPrem})
 	if err != nil {
 		return w.decision(Refuse, undecidable(err)), true
 	}
@@ -112,7 +109,7 @@ func (r *run) partSoon(w *work, horizon time.Time, ready time.Duration) (Decisio
 	if soon == 0 {
 		return Decision{}, false
 	}
-	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: r.onPrem}, soon)
+	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: &r.onPrem}, soon)
 	if err == nil {
 		err = r.take(answer.Placed)
 	}
@@ -145,103 +142,6 @@ func (r *run) take(seats []placement.Placed) error {
 		}
 	}
 	return nil
-}
-
-// ending is a bound pod with the time by which it is over.
-type ending struct {
-	pod *corev1.Pod
-	at  time.Time
-}
-
-// freeAt returns when, and where, the work fits on-prem as running work ends by
-// its deadlines; zero when that is not known.
-func (r *run) freeAt(w *work) (time.Time, []placement.Placed, error) {
-	ends := r.ends
-	var at time.Time
-	var where []placement.Placed
-	var failed error
-	fits := func(n int) bool {
-		answer, err := r.afterwards(placement.Ask{Pods: w.pods, Together: true, Nodes: r.onPrem}, n)
-		if err != nil {
-			failed = err
-			return false
-		}
-		if answer.OK() {
-			at, where = ends[n-1].at, answer.Placed
-		}
-		return answer.OK()
-	}
-	if len(ends) == 0 || !fits(len(ends)) {
-		return time.Time{}, nil, failed
-	}
-	// What ends only frees room, so the first count that is enough is found by
-	// halving; each success overwrites at and where with an earlier one.
-	low, high := 1, len(ends)
-	for low < high {
-		if mid := (low + high) / 2; fits(mid) {
-			high = mid
-		} else {
-			low = mid + 1
-		}
-	}
-	return at, where, failed
-}
-
-// afterwards answers a question for the time when the first n endings are over.
-func (r *run) afterwards(ask placement.Ask, n int) (placement.Answer, error) {
-	r.cluster.Fork()
-	defer r.cluster.Revert()
-	for _, e := range r.ends[:n] {
-		if err := r.cluster.RemovePod(e.pod, e.pod.Spec.NodeName); err != nil {
-			return placement.Answer{}, err
-		}
-	}
-	return r.cluster.Fit(ask)
-}
-
-// endings are the pods on-prem whose end is known, soonest first.
-func (r *run) endings() []ending {
-	home := make(map[string]bool, len(r.onPrem))
-	for _, n := range r.onPrem {
-		home[n] = true
-	}
-	var all []ending
-	for i := range r.Cluster.Pods {
-		p := &r.Cluster.Pods[i]
-		if !home[p.Spec.NodeName] {
-			continue
-		}
-		if at := r.endOf(p); !at.IsZero() {
-			all = append(all, ending{pod: p, at: at})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b ending) int {
-		return cmp.Or(a.at.Compare(b.at), podOrder(*a.pod, *b.pod))
-	})
-	return all
-}
-
-// endOf returns the earliest time by which a bound pod is over for certain.
-func (r *run) endOf(p *corev1.Pod) time.Time {
-	end := r.Cluster.Ends[p.UID]
-	consider := func(at time.Time) {
-		if end.IsZero() || at.Before(end) {
-			end = at
-		}
-	}
-	if s := p.Spec.ActiveDeadlineSeconds; s != nil && p.Status.StartTime != nil {
-		consider(p.Status.StartTime.Add(Seconds(*s)))
-	}
-	if !p.DeletionTimestamp.IsZero() {
-		consider(p.DeletionTimestamp.Time)
-	}
-	switch {
-	case end.IsZero() || !end.Before(r.Now):
-		return end
-	case end.Add(r.Settings.Boot).Before(r.Now):
-		return time.Time{} // long overdue: its deadline says nothing any more
-	}
-	return r.Now // overdue: it may be over any moment
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/placement"
 	"spillway.dev/spillway/autoscaler/policy"
 	"spillway.dev/spillway/providers"
 	"spillway.dev/spillway/quota/money"
@@ -18,12 +21,14 @@ type sale struct {
 	offer    providers.Offer
 	key      string
 	provider *v1alpha1.BurstProvider
+	stock    *placement.Stock // its machines
 }
 
 // sales returns the offers, sorted by key and each once: of two with one key
 // the one seen last counts, and of those the dearer one. Where that, too, leaves
 // a choice, their texts decide.
-func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider) []sale {
+func sales(state *State, known map[string]*v1alpha1.BurstProvider) []sale {
+	offers, daemons := state.Offers, pointers(state.Cluster.DaemonSets)
 	all := make([]sale, 0, len(offers))
 	for _, o := range offers {
 		s := sale{offer: o, key: o.Key(), provider: known[o.Provider]}
@@ -41,7 +46,12 @@ func sales(offers []providers.Offer, known map[string]*v1alpha1.BurstProvider) [
 		}
 		return order
 	})
-	return slices.CompactFunc(all, func(a, b sale) bool { return a.key == b.key })
+	all = slices.CompactFunc(all, func(a, b sale) bool { return a.key == b.key })
+	for i := range all {
+		s := &all[i]
+		s.stock = placement.NewStock(func(n int) placement.Machine { return virtual(s, state.Settings, n) }, daemons...)
+	}
+	return all
 }
 
 func compareTrueFirst(a, b bool) int {
@@ -84,12 +94,22 @@ func meterOf(o providers.Offer, p *v1alpha1.BurstProvider) providers.MeterRule {
 // candidate is an offer that passed everything but the budgets.
 type candidate struct {
 	sale
-	seats    []Seat
+	placed   []placement.Seat
 	machines int32
 	times    times
 	ready    time.Duration
 	ceiling  money.Amount
 	expected money.Amount
+}
+
+// seats are the pods by name, each with its machine.
+func (c *candidate) seats() []Seat {
+	seats := make([]Seat, len(c.placed))
+	for i, p := range c.placed {
+		seats[i] = Seat{Name: p.Pod.Name, UID: p.Pod.UID, Machine: int32(p.Machine)}
+	}
+	slices.SortFunc(seats, func(a, b Seat) int { return cmp.Compare(a.Name, b.Name) })
+	return seats
 }
 
 // bounded finds the bound on the run time: what the owner states, else the
@@ -163,8 +183,11 @@ func reasonOf(p policy.Refusal) Reason {
 // what is left. Policy is asked first and of all offers, so that no price can
 // hide a rule.
 func (r *run) shopping(w *work) (Decision, bool) {
-	for _, s := range r.offers {
-		refusals := slices.Concat(r.policyOn(w, s), r.marketOn(w, s))
+	w.asks = gpuAsks(w.pods)
+	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
+	trips := r.policyOn(w)
+	for i, s := range r.offers {
+		refusals := slices.Concat(trips[i], r.marketOn(w, s))
 		if len(refusals) > 0 {
 			w.refusals = append(w.refusals, refusals...)
 			continue
@@ -174,15 +197,15 @@ func (r *run) shopping(w *work) (Decision, bool) {
 			why = r.price(w, &c)
 		}
 		if why == nil {
-			why = r.limits(w, c)
+			why = r.limits(w, &c)
 		}
 		if why != nil {
 			w.refusals = append(w.refusals, s.refuse(*why))
 			continue
 		}
-		w.candidates = append(w.candidates, c)
+		w.candidates = append(w.candidates, &c)
 	}
-	slices.SortStableFunc(w.candidates, func(a, b candidate) int {
+	slices.SortStableFunc(w.candidates, func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(a.expected.Currency, b.expected.Currency), cmp.Compare(a.expected.Nano, b.expected.Nano),
 			cmp.Compare(a.ceiling.Nano, b.ceiling.Nano), cmp.Compare(a.key, b.key))
 	})
@@ -193,17 +216,33 @@ func (s sale) refuse(why Reason) Refusal {
 	return Refusal{Provider: s.offer.Provider, Offer: s.key, Reason: why}
 }
 
-func (r *run) policyOn(w *work, s sale) []Refusal {
-	t := r.timesFor(w, s)
-	var out []Refusal
-	for _, p := range policy.Going().Evaluate(policy.Trip{
-		Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: t.until,
-	}) {
-		refusal := s.refuse(reasonOf(p))
-		refusal.Until = p.Until
-		out = append(out, refusal)
+// trip is all of a work that the policy on offers looks at.
+type trip struct {
+	tenant string
+	class  policy.Class
+	maxRun time.Duration
+}
+
+// policyOn returns what the policy says against each offer. It is asked once a
+// cycle for work that it can't tell apart.
+func (r *run) policyOn(w *work) [][]Refusal {
+	key := trip{w.tenant.Name, w.class, w.maxRun}
+	if known, asked := r.trips[key]; asked {
+		return known
 	}
-	return out
+	going := policy.Going()
+	all := make([][]Refusal, len(r.offers))
+	for i, s := range r.offers {
+		for _, p := range going.Evaluate(policy.Trip{
+			Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: r.timesFor(w, s).until,
+		}) {
+			refusal := s.refuse(reasonOf(p))
+			refusal.Until = p.Until
+			all[i] = append(all[i], refusal)
+		}
+	}
+	r.trips[key] = all
+	return all
 }
 
 // marketOn refuses what can't be bought now: sold out, on the bench, or already
@@ -241,7 +280,7 @@ func (r *run) marketOn(w *work, s sale) []Refusal {
 
 // limits refuses what would exceed the provider's limits or the tenant's hard
 // cap on the GPU model, counting all that is in flight.
-func (r *run) limits(w *work, c candidate) *Reason {
+func (r *run) limits(w *work, c *candidate) *Reason {
 	limit, inFlight := c.provider.Spec.Limits, r.history.bought[c.offer.Provider]
 	gpus := c.machines * int32(c.offer.GPUs)
 	if limit.Machines != nil && inFlight.machines+c.machines > *limit.Machines {

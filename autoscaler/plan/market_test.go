@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -117,6 +118,18 @@ func TestChoice(t *testing.T) {
 		"more memory than the machine leaves to pods": { // cases: H5 aws/karpenter-provider-aws#1905
 			given: train.offer("ovh", 2, "1 EUR").pods(func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = *newQuantity(64 << 30)
+			}),
+			want: "train: refuse MACHINE_TOO_SMALL\n",
+		},
+		"what DaemonSets leave of the machine": { // cases: F6b kubernetes-sigs/karpenter#1749
+			given: train.daemonSet("1").offer("ovh", 2, "1 EUR").pods(func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("14.8")
+			}),
+			want: "train: burst 1xgpu2 at ovh for 1\n",
+		},
+		"more than DaemonSets leave of the machine": {
+			given: train.daemonSet("1").offer("ovh", 2, "1 EUR").pods(func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("14.9")
 			}),
 			want: "train: refuse MACHINE_TOO_SMALL\n",
 		},

@@ -102,12 +102,12 @@ func shortOf(err error, ceiling money.Amount) Reason {
 }
 
 // burst is the purchase of a candidate.
-func (r *run) burst(w *work, c candidate) Burst {
+func (r *run) burst(w *work, c *candidate) Burst {
 	project, projectID := projectOf(w.tenant, w.Owner.Namespace)
 	b := Burst{
 		Name: nameOf(w.Owner.UID, w.attempt), Owner: w.Owner, Attempt: w.attempt,
 		Tenant: w.tenant.Name, TenantID: w.tenant.Spec.ID, Project: project, ProjectID: projectID,
-		Together: w.Together, Pods: c.seats, Offer: c.offer, Machines: c.machines,
+		Together: w.Together, Pods: c.seats(), Offer: c.offer, Machines: c.machines,
 		Ceiling: c.ceiling, Expected: c.expected,
 		Hourly: money.Rate{NanoPerHour: c.offer.Price.NanoPerHour * int64(c.machines), Currency: c.offer.Price.Currency},
 		Mode:   cmp.Or(w.tenant.Spec.Burst.Reserve, quota.ModeSafe),

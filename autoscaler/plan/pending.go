@@ -79,7 +79,7 @@ func (r *run) preempting(w *work) (Decision, bool) {
 	var others []*corev1.Pod
 	for _, p := range w.pods {
 		leaving := time.Time{}
-		if slices.Contains(r.onPrem, p.Status.NominatedNodeName) {
+		if _, home := r.home[p.Status.NominatedNodeName]; home {
 			leaving = r.victimsUntil(p.Status.NominatedNodeName)
 		}
 		if !leaving.After(r.Now) {

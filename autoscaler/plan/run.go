@@ -17,8 +17,10 @@ type run struct {
 	State
 	// cluster is the one simulated cluster: what an earlier gang took is taken.
 	cluster *placement.Snapshot
-	onPrem  []string // names of the nodes that are not burst nodes
-	ends    []ending // pods on them whose end is known, soonest first
+	onPrem  placement.Choice                // the nodes that are not burst nodes
+	home    map[string]int                  // their names, and their places in onPrem
+	ends    []ending                        // pods on them whose end is known, soonest first
+	freed   map[corev1.ResourceName][]int64 // see freedOf
 	// book is tried on, gang by gang: two gangs can't both get the last euro.
 	book      quota.Book
 	history   history
@@ -26,6 +28,7 @@ type run struct {
 	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
 	providers map[string]*v1alpha1.BurstProvider
 	offers    []sale
+	trips     map[trip][][]Refusal // see policyOn
 	claims    map[string]*corev1.PersistentVolumeClaim
 	volumes   map[string]*corev1.PersistentVolume
 }
@@ -33,7 +36,9 @@ type run struct {
 func newRun(s State) (*run, error) {
 	r := &run{
 		State:     s,
-		onPrem:    []string{}, // not nil: a home without nodes has no place, not every place
+		home:      map[string]int{},
+		trips:     map[trip][][]Refusal{},
+		freed:     map[corev1.ResourceName][]int64{},
 		book:      s.Book.Clone(),
 		system:    map[string]bool{"kube-system": true},
 		tenants:   map[string][]*v1alpha1.BurstTenant{},
@@ -45,11 +50,14 @@ func newRun(s State) (*run, error) {
 	if r.cluster, err = placement.New(inventory(&s.Cluster)); err != nil {
 		return nil, err
 	}
+	var names []string
 	for i := range s.Cluster.Nodes {
 		if n := &s.Cluster.Nodes[i]; burstOf(n) == "" {
-			r.onPrem = append(r.onPrem, n.Name)
+			r.home[n.Name] = len(names)
+			names = append(names, n.Name)
 		}
 	}
+	r.onPrem = r.cluster.Choose(names...)
 	for i := range s.Cluster.Namespaces {
 		if ns := &s.Cluster.Namespaces[i]; ns.Labels[v1alpha1.SystemLabel] == "true" {
 			r.system[ns.Name] = true
@@ -74,7 +82,7 @@ func newRun(s State) (*run, error) {
 		r.volumes[s.Cluster.Volumes[i].Name] = &s.Cluster.Volumes[i]
 	}
 	r.history = remember(s, r.onBurstNodes())
-	r.offers = sales(s.Offers, r.providers)
+	r.offers = sales(&s, r.providers)
 	r.ends = r.endings()
 	r.promise()
 	return r, nil

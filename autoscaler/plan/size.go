@@ -17,99 +17,87 @@ const (
 	gibi = 1 << 30
 )
 
-// size finds how many machines of the offer the work needs: each pod goes on
-// the first virtual machine that takes it, and where none does, one more is
-// added. All pods get a seat or the offer is refused. Nothing of it stays in
-// the simulated cluster: a burst's machines are there for its own gang only.
+// planned stands for the UID of a burst that is not bought yet.
+const planned = "planned"
+
+// size finds how many machines of the offer the work needs. All pods get a seat
+// or the offer is refused.
 func (r *run) size(w *work, s sale) (candidate, *Reason) {
 	c := candidate{sale: s}
 	if why := speaksGPU(w, s); why != nil {
 		return c, why
 	}
-	r.cluster.Fork()
-	defer r.cluster.Revert()
-	var machines []string
-	for _, p := range placement.LargestFirst(w.pods) {
-		at, why := r.seat(w, s, p, &machines)
-		if why != nil {
-			return c, why
-		}
-		c.seats = append(c.seats, Seat{Name: p.Name, UID: p.UID, Machine: at})
-	}
-	c.machines = int32(len(machines))
-	slices.SortFunc(c.seats, func(a, b Seat) int { return strings.Compare(a.Name, b.Name) })
-	return c, nil
-}
-
-// seat places one pod and returns the number of its machine. The machines that
-// are there already are tried first; a fresh one that does not take the pod
-// means that none ever will.
-func (r *run) seat(w *work, s sale, p *corev1.Pod, machines *[]string) (int32, *Reason) {
-	toleration := corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: string(w.Owner.UID)}
-	ask := placement.Ask{Pods: []*corev1.Pod{p}, Tolerate: []corev1.Toleration{toleration}, Nodes: *machines}
-	if len(*machines) > 0 {
-		if answer, err := r.cluster.Fit(ask); err != nil {
-			return 0, refusal(undecidable(err))
-		} else if answer.OK() {
-			return int32(slices.Index(*machines, answer.Placed[0].Node)), nil
-		}
-	}
-	if len(*machines) == r.Settings.Machines {
-		return 0, refusal(Reason{
-			Code: GangTooLarge, Message: fmt.Sprintf("it needs more than %s of this offer", count(len(*machines), "machine")),
+	packing, err := r.cluster.Pack(w.batch, s.stock, r.Settings.Machines)
+	switch {
+	case err != nil:
+		return c, refusal(undecidable(err))
+	case packing.Misfit != nil:
+		return c, refusal(misfit(packing))
+	case packing.TooMany:
+		return c, refusal(Reason{
+			Code: GangTooLarge, Message: fmt.Sprintf("it needs more than %s of this offer", count(r.Settings.Machines, "machine")),
 			Remedy: "make it smaller, or use larger machines",
 		})
 	}
-	fresh := r.virtual(s, len(*machines))
-	fresh.Taint = corev1.Taint{Key: toleration.Key, Value: toleration.Value, Effect: corev1.TaintEffectNoSchedule}
-	if err := r.cluster.AddNode(fresh.Node()); err != nil {
-		return 0, refusal(undecidable(err))
-	}
-	ask.Nodes = []string{fresh.Name}
-	answer, err := r.cluster.Fit(ask)
-	switch {
-	case err != nil:
-		return 0, refusal(undecidable(err))
-	case !answer.OK():
-		return 0, refusal(misfit(p, answer.Misfit[0]))
-	}
-	*machines = append(*machines, fresh.Name)
-	return int32(len(*machines) - 1), nil
+	c.machines, c.placed = int32(packing.Machines), packing.Seats
+	return c, nil
 }
 
 // virtual is the machine of an offer as it is expected to join, less what the
 // kubelet and the system keep for themselves.
 // cases: H5 aws/karpenter-provider-aws#1905, H8 kubernetes/autoscaler#4082
-func (r *run) virtual(s sale, number int) placement.Machine {
-	kept := func(n int64) int64 { return n - n*int64(r.Settings.ReservePercent)/100 }
+func virtual(s *sale, settings Settings, number int) placement.Machine {
+	kept := func(n int64) int64 { return n - n*int64(settings.ReservePercent)/100 }
 	return placement.Machine{
 		Name:         fmt.Sprintf("%soffer-%d", v1alpha1.NodePrefix, number),
 		InstanceType: s.offer.InstanceType, Region: s.offer.Region, Zone: s.offer.Zone, Arch: s.offer.Arch,
 		Labels:   s.offer.Labels,
-		MilliCPU: s.offer.MilliCPU - int64(r.Settings.ReserveMilliCPU),
+		MilliCPU: s.offer.MilliCPU - int64(settings.ReserveMilliCPU),
 		Memory:   kept(s.offer.MemoryMiB * mebi), Disk: kept(s.offer.DiskGiB * gibi),
 		GPUResource: s.offer.GPUResource, GPUs: int64(s.offer.GPUs),
+		Taints: []corev1.Taint{
+			{Key: v1alpha1.BurstTaint, Value: planned, Effect: corev1.TaintEffectNoSchedule},
+			{Key: v1alpha1.BurstTaint, Value: planned, Effect: corev1.TaintEffectNoExecute},
+		},
 	}
+}
+
+// gpuAsk is what a pod asks of one GPU resource; of equal asks the first pod's
+// stands for all.
+type gpuAsk struct {
+	pod   string
+	name  corev1.ResourceName
+	count int64
+}
+
+func gpuAsks(pods []*corev1.Pod) []gpuAsk {
+	var asks []gpuAsk
+	for _, p := range pods {
+		need := gpuRequests(p)
+		for _, name := range slices.Sorted(maps.Keys(need)) {
+			if !slices.ContainsFunc(asks, func(a gpuAsk) bool { return a.name == name && a.count == need[name] }) {
+				asks = append(asks, gpuAsk{p.Name, name, need[name]})
+			}
+		}
+	}
+	return asks
 }
 
 // speaksGPU refuses an offer whose GPUs have another name, or are too few in
 // one machine, than a pod asks for: the filters would only say "insufficient".
 func speaksGPU(w *work, s sale) *Reason {
-	for _, p := range w.pods {
-		need := gpuRequests(p)
-		for _, name := range slices.Sorted(maps.Keys(need)) {
-			switch n := need[name]; {
-			case string(name) != s.offer.GPUResource:
-				return refusal(Reason{
-					Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for %s, the machine has %s", p.Name, name, s.offer.GPUResource),
-					Remedy: "ask for a resource that an offer has",
-				})
-			case n > int64(s.offer.GPUs):
-				return refusal(Reason{
-					Code: GPUCountPerNode, Message: fmt.Sprintf("pod %s asks for %d %s, one machine has %d", p.Name, n, name, s.offer.GPUs),
-					Remedy: "split the work over more pods, or use a larger machine",
-				})
-			}
+	for _, a := range w.asks {
+		switch {
+		case string(a.name) != s.offer.GPUResource:
+			return refusal(Reason{
+				Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for %s, the machine has %s", a.pod, a.name, s.offer.GPUResource),
+				Remedy: "ask for a resource that an offer has",
+			})
+		case a.count > int64(s.offer.GPUs):
+			return refusal(Reason{
+				Code: GPUCountPerNode, Message: fmt.Sprintf("pod %s asks for %d %s, one machine has %d", a.pod, a.count, a.name, s.offer.GPUs),
+				Remedy: "split the work over more pods, or use a larger machine",
+			})
 		}
 	}
 	return nil
@@ -117,9 +105,12 @@ func speaksGPU(w *work, s sale) *Reason {
 
 // misfit turns a filter's words into a reason with a code. A pod that no fresh
 // machine of the offer takes is named with what it asks for.
-func misfit(p *corev1.Pod, m placement.Misfit) Reason {
-	why := m.Reasons[0]
+func misfit(packing placement.Packing) Reason {
+	p, why := packing.Misfit.Pod, packing.Misfit.Reasons[0]
 	message := fmt.Sprintf("pod %s does not fit on a fresh machine: %s", p.Name, why.Message)
+	if packing.Daemons > 0 {
+		message = fmt.Sprintf("pod %s does not fit on a fresh machine beside %s of DaemonSets: %s", p.Name, count(packing.Daemons, "pod"), why.Message)
+	}
 	switch why.Plugin {
 	case "NodeAffinity":
 		if model := wantsModel(p); model != "" {

@@ -33,6 +33,7 @@ package plan
 import (
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,9 @@ type Cluster struct {
 	StorageClasses []storagev1.StorageClass       `json:"storageClasses,omitempty"`
 	CSINodes       []storagev1.CSINode            `json:"csiNodes,omitempty"`
 	CSIDrivers     []storagev1.CSIDriver          `json:"csiDrivers,omitempty"`
+	// DaemonSets put their pods on rented machines too, where these are
+	// tolerated.
+	DaemonSets []appsv1.DaemonSet `json:"daemonSets,omitempty"`
 	// Ends says by when bound pods are over at the latest, by pod UID, where
 	// the owner's deadline tells. A pod's own activeDeadlineSeconds need not
 	// be repeated here.

@@ -19,9 +19,12 @@ const (
 	Secret       Class = "secret"
 )
 
+// Classes returns all classes, from open to secret.
+func Classes() []Class { return []Class{Public, Internal, Confidential, Secret} }
+
 // level orders the classes; an unknown one has no level.
 func (c Class) level() (int, bool) {
-	at := slices.Index([]Class{Public, Internal, Confidential, Secret}, c)
+	at := slices.Index(Classes(), c)
 	return at, at >= 0
 }
 

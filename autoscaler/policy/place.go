@@ -177,8 +177,8 @@ func available(t Trip) []Refusal {
 			Remedy:  "wait, or follow the runbook for a failed provider",
 		}}
 	}
-	if meta.IsStatusConditionFalse(t.Provider.Status.Conditions, "Healthy") {
-		return refuse(ProviderUnavailable, fmt.Sprintf("%s is not healthy: %s", t.Provider.Name, condition(t, "Healthy")), "follow the runbook for a failed provider")
+	if meta.IsStatusConditionFalse(t.Provider.Status.Conditions, v1alpha1.ProviderHealthy) {
+		return refuse(ProviderUnavailable, fmt.Sprintf("%s is not healthy: %s", t.Provider.Name, condition(t, v1alpha1.ProviderHealthy)), "follow the runbook for a failed provider")
 	}
 	return nil
 }

@@ -12,24 +12,24 @@ import (
 )
 
 // acceptance is who answers for which overrun.
-type acceptance struct{ file, currency, by, reason string }
+type acceptance struct{ currency, by, reason string }
 
 // acceptOverrunCommand lets a person answer for cost beyond what was reserved,
 // so that bursts may start again.
-func acceptOverrunCommand() *cobra.Command {
+func acceptOverrunCommand(file *string) *cobra.Command {
 	var a acceptance
 	c := &cobra.Command{
 		Use: "accept-overrun", Short: "Take an open overrun on the operator's account, in a person's name", Args: noArgs,
 		Long: "accept-overrun lets bursts start again after a machine has cost more than was reserved for it:\na person answers for the difference. A controller that runs meanwhile is fenced off the\nledger by it; it ends and has to be started again.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.file == "" || a.currency == "" || a.by == "" || a.reason == "" {
-				return usageError{fmt.Errorf("ledger accept-overrun: --file, --currency, --by and --reason are needed")}
+			if *file == "" || a.currency == "" || a.by == "" || a.reason == "" {
+				return usageError{fmt.Errorf("ledger accept-overrun: --ledger, --currency, --by and --reason are needed")}
 			}
-			open, err := a.open(cmd.Context())
+			open, err := a.open(cmd.Context(), *file)
 			if err != nil {
 				return err
 			}
-			if err := a.accept(cmd.Context()); err != nil {
+			if err := a.accept(cmd.Context(), *file); err != nil {
 				return err
 			}
 			cmd.Printf("%s accepted by %s: %s\nbursts may start again; a controller that ran meanwhile has to be started again\n", open, a.by, a.reason)
@@ -37,7 +37,6 @@ func acceptOverrunCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&a.file, "file", "", "ledger `FILE`")
 	f.StringVar(&a.currency, "currency", "", "of the overrun, for example EUR")
 	f.StringVar(&a.by, "by", "", "`ID` of the person who answers for it")
 	f.StringVar(&a.reason, "reason", "", "`WHY` it came to be, for example a ticket")
@@ -45,8 +44,8 @@ func acceptOverrunCommand() *cobra.Command {
 }
 
 // open is the overrun there is; it changes nothing, and makes no ledger.
-func (a acceptance) open(ctx context.Context) (money.Amount, error) {
-	l, err := ledger.Open(ctx, a.file, ledger.Options{Now: time.Now, ReadOnly: true})
+func (a acceptance) open(ctx context.Context, file string) (money.Amount, error) {
+	l, err := ledger.Open(ctx, file, ledger.Options{Now: time.Now, ReadOnly: true})
 	if err != nil {
 		return money.Amount{}, err
 	}
@@ -57,13 +56,13 @@ func (a acceptance) open(ctx context.Context) (money.Amount, error) {
 	}
 	open := book.Overrun[money.Currency(a.currency)]
 	if open.IsZero() {
-		return open, fmt.Errorf("ledger %s has no open overrun in %s: nothing was changed", a.file, a.currency)
+		return open, fmt.Errorf("ledger %s has no open overrun in %s: nothing was changed", file, a.currency)
 	}
 	return open, nil
 }
 
-func (a acceptance) accept(ctx context.Context) error {
-	l, err := ledger.Open(ctx, a.file, ledger.Options{Now: time.Now})
+func (a acceptance) accept(ctx context.Context, file string) error {
+	l, err := ledger.Open(ctx, file, ledger.Options{Now: time.Now})
 	if err != nil {
 		return err
 	}

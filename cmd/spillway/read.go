@@ -21,7 +21,6 @@ import (
 	"spillway.dev/spillway/autoscaler/plan"
 	"spillway.dev/spillway/nodeagent/wipe"
 	"spillway.dev/spillway/providers/fake"
-	"spillway.dev/spillway/quota/ledger"
 )
 
 func version() string {
@@ -29,37 +28,6 @@ func version() string {
 		return info.Main.Version
 	}
 	return "devel"
-}
-
-func ledgerCommand() *cobra.Command {
-	var file, output string
-	verify := &cobra.Command{
-		Use: "verify", Short: "Recompute the whole ledger from its journal", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
-				return usageError{fmt.Errorf("ledger verify: --file is missing: name the ledger, for example demo-out/ledger.db")}
-			}
-			l, err := ledger.Open(cmd.Context(), file, ledger.Options{Now: time.Now, ReadOnly: true})
-			if err != nil {
-				return err
-			}
-			defer func() { _ = l.Close() }() // nothing was written
-			report, err := l.Verify(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := show(cmd, output, report, report.String()); err != nil {
-				return err
-			}
-			if !report.OK {
-				return fmt.Errorf("ledger %s is not sound: see the findings; stop spending until they are explained", file)
-			}
-			return nil
-		},
-	}
-	verify.Flags().StringVar(&file, "file", "", "ledger `FILE`")
-	verify.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	return group("ledger", "Read and check the quota and billing ledger", verify, acceptOverrunCommand())
 }
 
 // show prints text for people, or the value as JSON.

@@ -62,8 +62,9 @@ func (s *story) print() {
 What to look at next
   bin/spillway logs job/b -n %s --records %s     logs of a machine that is gone
   bin/spillway why --state %s                    why b was bought for
+  bin/spillway get offers --state %s             the market that it was bought in
   bin/spillway ledger verify --file %s
   bin/spillway wipe verify --key %s %s
   %s
-`, visionNS, s.path("records"), s.path("state.json"), s.path("ledger.db"), s.path("certificate.pub"), b.Cert, s.path("summary.json"))
+`, visionNS, s.path("records"), s.path("state.json"), s.path("state.json"), s.path("ledger.db"), s.path("certificate.pub"), b.Cert, s.path("summary.json"))
 }

@@ -194,7 +194,8 @@ func (s *site) placement(c *cluster, refused map[string]int) map[string][]string
 		fits := []string{}
 		for _, n := range inv.Nodes {
 			snapshot.Fork()
-			answer, err := snapshot.Fit(placement.Ask{Pods: []*corev1.Pod{p}, Nodes: []string{n.Name}})
+			one := snapshot.Choose(n.Name)
+			answer, err := snapshot.Fit(placement.Ask{Pods: []*corev1.Pod{p}, Nodes: &one})
 			snapshot.Revert()
 			if err != nil {
 				s.t.Fatalf("pod %s on node %s: %v", p.Name, n.Name, err)

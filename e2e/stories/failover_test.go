@@ -1,7 +1,12 @@
 package stories
 
 import (
+	"fmt"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/providers/fake"
@@ -15,8 +20,30 @@ func TestOneSite(t *testing.T) {
 	t.Run("failover", func(t *testing.T) { s.on(t).failover(t) })
 	t.Run("gang", func(t *testing.T) { s.on(t).gang(t) })
 	t.Run("deletion", func(t *testing.T) { s.on(t).deletion(t) })
+	t.Run("market", func(t *testing.T) { s.on(t).market() })
 	c.stop()
 	t.Run("preflight", func(t *testing.T) { s.on(t).preflight(t) })
+}
+
+// market: a provider's status says what its cloud sells, and whether it takes
+// the credentials.
+func (s *stage) market() {
+	healthy := func(status metav1.ConditionStatus, reason string) {
+		s.t.Helper()
+		s.until(patience, fmt.Sprintf("provider rhein to be healthy: %s, for %s", status, reason), func() bool {
+			p := &v1alpha1.BurstProvider{}
+			if err := s.Client.Get(s.t.Context(), client.ObjectKey{Name: "rhein"}, p); err != nil {
+				s.t.Fatal(err)
+			}
+			c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ProviderHealthy)
+			return c != nil && c.Status == status && c.Reason == reason && len(p.Status.Offers) == 1
+		})
+	}
+	healthy(metav1.ConditionTrue, v1alpha1.ReasonOffersTold)
+	s.Clouds["rhein"].Rotate("another secret")
+	healthy(metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
+	s.Clouds["rhein"].Rotate("secret")
+	healthy(metav1.ConditionTrue, v1alpha1.ReasonOffersTold)
 }
 
 // failover: the market refuses in every way it can, and the next cycle moves on

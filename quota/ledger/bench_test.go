@@ -17,6 +17,7 @@ import (
 //	BenchmarkReserve       reservations/s   must 1,000     aim 2,000    one caller, one commit each
 //	BenchmarkRecordUsage   records/s        must 20,000    aim 50,000   in batches of 256
 //	BenchmarkVerify        entries/s        must 100,000   aim 200,000  entries and usage records, all checks
+//	BenchmarkStatement     records/s        must 2,000,000 aim 10,000,000  a month over 10 million usage records in 5 s, in 1 s
 
 // BenchmarkReserve books durable reservations one after another, each against
 // four budgets in one window.
@@ -72,6 +73,37 @@ func BenchmarkVerify(b *testing.B) {
 	each := float64(b.N) / b.Elapsed().Seconds()
 	b.ReportMetric(float64(report.Entries+report.Usage)*each, "entries/s")
 	b.ReportMetric(float64(report.Rows)*each, "rows/s")
+}
+
+// BenchmarkStatement makes the statement of a month from a ledger with 250,000
+// usage records of it.
+func BenchmarkStatement(b *testing.B) {
+	l, epoch := benchLedger(b)
+	ctx := b.Context()
+	const records = 250_000 / 256 * 256
+	for n := range records / 256 {
+		mustBench(b, l.RecordUsage(ctx, epoch, benchUsage(n)))
+	}
+	month, err := quota.Month("", "2026-10")
+	mustBench(b, err)
+	for b.Loop() {
+		mustBench(b, l.View(ctx, func(v *ledger.View) error {
+			s, err := v.State(ctx)
+			if err != nil {
+				return err
+			}
+			hours, err := v.UsageHours(ctx, "vision", month.Start, month.End)
+			if err != nil {
+				return err
+			}
+			made, err := quota.NewStatement(quota.StatementInput{Tenant: "vision", Month: "2026-10", Book: s.Book, Usage: hours})
+			if err == nil && made.Time.OnPrem.ShareSeconds != records*60*money.Whole {
+				b.Fatalf("the month holds %d share-seconds", made.Time.OnPrem.ShareSeconds)
+			}
+			return err
+		}))
+	}
+	b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
 }
 
 func benchLedger(b *testing.B) (*ledger.Ledger, int64) {

@@ -117,19 +117,7 @@ func TestVerifyFindsForgedSense(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := base.copy(t)
-			db, err := sql.Open("sqlite", f.path+"?_pragma=synchronous(OFF)")
-			f.must(err)
-			db.SetMaxOpenConns(1)
-			for _, s := range []string{"DROP TRIGGER journal_no_update", "DROP TRIGGER journal_no_delete", "DROP TRIGGER journal_next"} {
-				_, err := db.Exec(s)
-				f.must(err)
-			}
-			f.must(ledger.Forge(f.ctx(), db, map[int64]func(*ledger.Row){tt.seq: tt.edit}))
-			for _, s := range guards() {
-				_, err := db.Exec(s)
-				f.must(err)
-			}
-			f.must(db.Close())
+			f.rewrite(map[int64]func(*ledger.Row){tt.seq: tt.edit})
 			r := f.findings()
 			if !slices.ContainsFunc(r.Findings, func(f ledger.Finding) bool { return f.Seq == tt.at && strings.Contains(f.What, tt.what) }) {
 				t.Errorf("want row %d: %s; got\n%s", tt.at, tt.what, r)
@@ -141,4 +129,22 @@ func TestVerifyFindsForgedSense(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rewrite writes the journal anew with edited rows and a chain that fits.
+func (f *fixture) rewrite(edit map[int64]func(*ledger.Row)) {
+	f.t.Helper()
+	db, err := sql.Open("sqlite", f.path+"?_pragma=synchronous(OFF)")
+	f.must(err)
+	db.SetMaxOpenConns(1)
+	for _, s := range []string{"DROP TRIGGER journal_no_update", "DROP TRIGGER journal_no_delete", "DROP TRIGGER journal_next"} {
+		_, err := db.Exec(s)
+		f.must(err)
+	}
+	f.must(ledger.Forge(f.ctx(), db, edit))
+	for _, s := range guards() {
+		_, err := db.Exec(s)
+		f.must(err)
+	}
+	f.must(db.Close())
 }

@@ -143,12 +143,9 @@ func decodeEntries(text string) ([]quota.Entry, error) {
 // replay applies r to a book and returns the account behind it. A row that
 // does not match its own hash is refused.
 func (r *row) replay(b *quota.Book) (quota.Account, error) {
-	if !bytes.Equal(r.sum(), r.hash) {
-		return quota.Account{}, r.broken("it does not match its hash")
-	}
-	ev, err := r.event()
+	ev, err := r.proven()
 	if err != nil {
-		return quota.Account{}, r.broken(err.Error())
+		return quota.Account{}, err
 	}
 	a, err := b.Apply(ev)
 	if err != nil {
@@ -156,6 +153,33 @@ func (r *row) replay(b *quota.Book) (quota.Account, error) {
 	}
 	return a, nil
 }
+
+// proven reads r back if it matches its own hash.
+func (r *row) proven() (quota.Event, error) {
+	if !bytes.Equal(r.sum(), r.hash) {
+		return quota.Event{}, r.broken("it does not match its hash")
+	}
+	ev, err := r.event()
+	if err != nil {
+		return quota.Event{}, r.broken(err.Error())
+	}
+	return ev, nil
+}
+
+// follows returns why r is not the row behind h.
+func (r *row) follows(h head) error {
+	prev := h.hash
+	if prev == nil {
+		prev = make([]byte, sha256.Size)
+	}
+	if r.seq != h.seq+1 || r.recorded <= h.recorded || !bytes.Equal(r.prev, prev) {
+		return r.broken(fmt.Sprintf("it does not follow row %d", h.seq))
+	}
+	return nil
+}
+
+// head is r as the newest row that is known.
+func (r *row) head() head { return head{seq: r.seq, recorded: r.recorded, hash: r.hash} }
 
 // broken is the error for a row that is not what was once written.
 func (r *row) broken(why string) error {

@@ -35,6 +35,8 @@ type Report struct {
 	Epoch      int64     `json:"epoch"`      // newest leader's
 	Head       string    `json:"head"`       // hash of the last row, in hex
 	Last       time.Time `json:"last,omitzero"`
+	Heads      int64     `json:"heads,omitzero"`   // signed heads that it was compared with
+	Covered    int64     `json:"covered,omitzero"` // the newest row that one of them covers
 	Findings   []Finding `json:"findings"`
 	More       int64     `json:"moreFindings,omitzero"` // beyond those listed
 	Checked    []string  `json:"checked"`
@@ -42,8 +44,8 @@ type Report struct {
 }
 
 // checked is what a report vouches for.
-func checked() []string {
-	return []string{
+func checked(r Report) []string {
+	all := []string{
 		"every row has its number, its hash, and continues the row before",
 		"record times and leader epochs rise; every row was written by the newest leader of its time",
 		"every entry has two sides, and all debits equal all credits",
@@ -54,14 +56,19 @@ func checked() []string {
 		"every usage record is booked once; the hourly totals and the list of records match the journal",
 		"the triggers and indexes that protect the journal are in place, and the file is sound",
 	}
+	if r.Heads > 0 {
+		all = append(all, fmt.Sprintf("signed heads (%d): up to row %d it is the journal that was there when they were signed", r.Heads, r.Covered))
+	}
+	return all
 }
 
 // notChecked is what a report can't know.
-func notChecked() []string {
-	return []string{
-		"that rows at the end were cut off, or all rows written anew: compare the head with one kept elsewhere",
-		"that settled amounts are what the providers bill",
+func notChecked(r Report) []string {
+	rewritten := "that rows at the end were cut off, or all rows written anew: compare the head with one kept elsewhere"
+	if r.Heads > 0 {
+		rewritten = fmt.Sprintf("that rows behind row %d were cut off or written anew: no signed head covers them", r.Covered)
 	}
+	return []string{rewritten, "that settled amounts are what the providers bill"}
 }
 
 // Lines is the report for people, one line each.

@@ -237,6 +237,11 @@ func (t *txn) appendUsage(records []quota.Usage) error {
 	if _, err := t.append(quota.Event{Kind: quota.KindUsage}, intent); err != nil {
 		return err
 	}
+	return t.sumUp(records)
+}
+
+// sumUp adds records to the hourly totals.
+func (t *txn) sumUp(records []quota.Usage) error {
 	totals := make(map[totalKey]int64)
 	for _, u := range records {
 		addTotals(totals, u)
@@ -270,27 +275,32 @@ AND (?5 = '' OR node = ?5) AND hour >= ?6 AND hour < ?7 GROUP BY 1, 2, 3, 4, 5, 
 // UsageSeconds sums up usage by pod, node and phase, sorted. Usage of no length
 // has no line.
 func (l *Ledger) UsageSeconds(ctx context.Context, f quota.UsageFilter) ([]quota.UsageTotal, error) {
+	all, err := usageTotals(ctx, l.read, f)
+	if err != nil {
+		return nil, explain(l.path, err)
+	}
+	return all, nil
+}
+
+func usageTotals(ctx context.Context, q querier, f quota.UsageFilter) ([]quota.UsageTotal, error) {
 	from, until, err := hours(f)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := l.read.QueryContext(ctx, selectTotals, f.Tenant, f.Namespace, f.Owner, f.Burst, f.Node, from, until)
+	rows, err := q.QueryContext(ctx, selectTotals, f.Tenant, f.Namespace, f.Owner, f.Burst, f.Node, from, until)
 	if err != nil {
-		return nil, explain(l.path, err)
+		return nil, err
 	}
 	defer rows.Close() //nolint:errcheck // Err says it
 	var all []quota.UsageTotal
 	for rows.Next() {
 		var u quota.UsageTotal
 		if err := rows.Scan(&u.Tenant, &u.Namespace, &u.Owner, &u.PodUID, &u.Burst, &u.Node, &u.GPUModel, &u.Phase, &u.Source, &u.ShareSeconds); err != nil {
-			return nil, explain(l.path, err)
+			return nil, err
 		}
 		all = append(all, u)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, explain(l.path, err)
-	}
-	return all, nil
+	return all, rows.Err()
 }
 
 // hours returns the bounds of a filter in Unix seconds.

@@ -21,21 +21,33 @@ import (
 // and the tables that are derived from the journal. It does its own sums and
 // does not use the balances of the book that decided. What it finds wrong is in
 // the report; the error is for a journal that can't be read at all.
-func (l *Ledger) Verify(ctx context.Context) (Report, error) {
+//
+// With heads that were kept elsewhere ([ReadHeads]) it also finds a journal that
+// was cut off or written anew behind everybody's back, up to the newest of them.
+func (l *Ledger) Verify(ctx context.Context, heads ...Head) (Report, error) {
 	tx, err := l.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return Report{}, explain(l.path, err)
 	}
 	defer tx.Rollback() //nolint:errcheck // it has only read
-	v := newVerifier(l.path)
-	if err := readAhead(ctx, tx, v.row); err != nil {
+	report, err := verify(ctx, tx, l.path, heads)
+	if err != nil {
 		return Report{}, explain(l.path, err)
 	}
-	if err := v.derived(ctx, tx); err != nil {
-		return Report{}, explain(l.path, err)
+	return report, nil
+}
+
+func verify(ctx context.Context, q querier, path string, heads []Head) (Report, error) {
+	v := newVerifier(path)
+	v.expect(heads)
+	if err := readAhead(ctx, q, v.row); err != nil {
+		return Report{}, err
 	}
-	if err := v.guards(ctx, tx); err != nil {
-		return Report{}, explain(l.path, err)
+	if err := v.derived(ctx, q); err != nil {
+		return Report{}, err
+	}
+	if err := v.guards(ctx, q); err != nil {
+		return Report{}, err
 	}
 	return v.finish(), nil
 }
@@ -57,6 +69,7 @@ type verifier struct {
 	streams    map[[3]string]*numbers
 	digests    int64 // of all usage records, by exclusive or
 	totals     map[totalKey]int64
+	heads      map[int64][]Head // to come, by row
 }
 
 // account is one account in one currency.
@@ -76,6 +89,7 @@ func newVerifier(path string) *verifier {
 		bursts:     make(map[string]*life),
 		streams:    make(map[[3]string]*numbers),
 		totals:     make(map[totalKey]int64),
+		heads:      make(map[int64][]Head),
 	}
 }
 
@@ -108,6 +122,7 @@ func (v *verifier) row(p prepared) {
 		v.found(r.seq, "its record time is not after that of row %d", v.seq)
 	}
 	v.seq, v.prev, v.recorded = r.seq, r.hash, r.recorded
+	v.passed(r)
 	if p.err != nil {
 		v.found(r.seq, "%v", p.err)
 		return
@@ -214,6 +229,7 @@ func (v *verifier) held(h quota.Hold, c money.Currency) (spent, reserved int64) 
 
 // finish makes the checks that need the whole journal.
 func (v *verifier) finish() Report {
+	v.missed()
 	sums := make(map[money.Currency]int64)
 	for a, nano := range v.balances {
 		sums[a.currency] += nano
@@ -242,6 +258,6 @@ func (v *verifier) finish() Report {
 		return cmp.Or(cmp.Compare(uint64(a.Seq-1), uint64(b.Seq-1)), cmp.Compare(a.What, b.What)) // 0 comes last
 	})
 	v.report.OK = len(v.report.Findings) == 0
-	v.report.Checked, v.report.NotChecked = checked(), notChecked()
+	v.report.Checked, v.report.NotChecked = checked(v.report), notChecked(v.report)
 	return v.report
 }

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"spillway.dev/spillway/quota"
+	"spillway.dev/spillway/quota/ledger"
 	"spillway.dev/spillway/quota/money"
 )
 
@@ -108,6 +110,46 @@ func TestWhatIsBookedVerifies(t *testing.T) {
 		if err != nil || !report.OK {
 			r.Fatalf("%v\n%s", err, report)
 		}
+		w.reported(report)
 		w.f.must(w.f.Close())
 	})
+}
+
+// reported checks that whatever was booked, the reports say what the balances
+// say, and that the journal can be taken to another file as it is.
+func (w *wild) reported(report ledger.Report) {
+	s := w.f.state()
+	balances := make(map[quota.AccountName]int64)
+	var sum int64
+	for _, b := range s.Balances {
+		balances[b.Account] = b.Balance.Nano
+		sum += b.Balance.Nano
+	}
+	var accounts []quota.Account
+	for _, a := range s.Accounts {
+		accounts = append(accounts, a.Account)
+	}
+	x, err := quota.Expose(w.f.now, accounts, s.Accepted)
+	w.f.must(err)
+	var pending, overrun, charged int64
+	for _, t := range x.Totals {
+		pending, overrun = pending+t.Pending.Nano, overrun+t.Overrun.Nano
+	}
+	for _, month := range []string{"2026-10", "2026-11"} {
+		m, err := quota.NewStatement(quota.StatementInput{Tenant: "vision", Month: month, Book: s.Book, Accounts: accounts})
+		w.f.must(err)
+		for _, t := range m.Totals {
+			charged += t.Charged.Exact.Nano
+		}
+	}
+	if sum != 0 || s.Head != report.Head || pending != -balances["tenant/vision/committed"] || overrun != balances["operator/overrun"] || charged != balances["tenant/vision/spend"] {
+		w.Fatalf("pending %d, overrun %d, charged %d at head %s; the balances are %v at %s", pending, overrun, charged, s.Head, balances, report.Head)
+	}
+	l, err := ledger.Open(w.f.ctx(), w.f.path+"-imported", ledger.Options{})
+	w.f.must(err)
+	imported, err := l.Import(w.f.ctx(), bytes.NewReader(w.f.exported()))
+	if err != nil || imported.Head != report.Head {
+		w.Fatalf("imported: %v, head %s, want %s", err, imported.Head, report.Head)
+	}
+	w.f.must(l.Close())
 }

@@ -1,9 +1,7 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"time"
@@ -74,17 +72,13 @@ func (l *Ledger) forget() {
 // process. It refuses rows that do not continue the chain.
 func (l *Ledger) catchUp(rows *sql.Rows, err error) error {
 	err = scan(rows, err, func(r row) error {
-		prev := l.head.hash
-		if prev == nil {
-			prev = make([]byte, sha256.Size)
-		}
-		if r.seq != l.head.seq+1 || r.recorded <= l.head.recorded || !bytes.Equal(r.prev, prev) {
-			return r.broken(fmt.Sprintf("it does not follow row %d", l.head.seq))
+		if err := r.follows(l.head); err != nil {
+			return err
 		}
 		if _, err := r.replay(&l.book); err != nil {
 			return err
 		}
-		l.head = head{seq: r.seq, recorded: r.recorded, hash: r.hash}
+		l.head = r.head()
 		return nil
 	})
 	if err != nil {
@@ -101,9 +95,7 @@ func (t *txn) append(ev quota.Event, intent string) (quota.Receipt, error) {
 	}
 	r := newRow(t.head, epoch, t.now(), ev, intent)
 	t.dirty = true
-	_, err := t.tx.StmtContext(t.ctx, t.stmt.insert).ExecContext(t.ctx,
-		r.seq, r.recorded, r.epoch, r.kind, r.burst, r.key, r.intent, r.entries, r.prev, r.hash)
-	if err != nil {
+	if err := t.insert(r); err != nil {
 		return quota.Receipt{}, err
 	}
 	ev.At = time.Unix(0, r.recorded).UTC()
@@ -111,8 +103,14 @@ func (t *txn) append(ev quota.Event, intent string) (quota.Receipt, error) {
 	if err != nil {
 		return quota.Receipt{}, err
 	}
-	t.head = head{seq: r.seq, recorded: r.recorded, hash: r.hash}
+	t.head = r.head()
 	return r.receipt(a), nil
+}
+
+func (t *txn) insert(r row) error {
+	_, err := t.tx.StmtContext(t.ctx, t.stmt.insert).ExecContext(t.ctx,
+		r.seq, r.recorded, r.epoch, r.kind, r.burst, r.key, r.intent, r.entries, r.prev, r.hash)
+	return err
 }
 
 // BeginEpoch starts the term of a new leader and returns its number. From then

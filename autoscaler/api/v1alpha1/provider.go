@@ -14,6 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="Region",type=string,JSONPath=`.spec.region`
 // +kubebuilder:printcolumn:name="Country",type=string,JSONPath=`.spec.country`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].reason`
 // +kubebuilder:printcolumn:name="Unavailable Until",type=string,JSONPath=`.status.unavailableUntil`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BurstProvider struct {
@@ -171,9 +172,49 @@ type BurstProviderStatus struct {
 	// +listMapKey=offer
 	// +optional
 	Unavailable []UnavailableOffer `json:"unavailable,omitempty"`
-	// Offers is how many offers were listed last.
+	// Offers are what the cloud sold when it was asked last, prices as it states
+	// them. They are for people to read; decisions are made on fresher ones.
+	// +listType=atomic
 	// +optional
-	Offers int32 `json:"offers,omitempty"`
+	Offers []SeenOffer `json:"offers,omitempty"`
+	// OffersSeen is when the cloud told them. It is moved on every ten minutes,
+	// or when the offers change.
+	// +optional
+	OffersSeen *metav1.Time `json:"offersSeen,omitempty"`
+}
+
+// The conditions of a BurstProvider.
+const (
+	// ProviderHealthy is True while the cloud tells its offers, Unknown when it
+	// has not answered lately, and False when it has not for so long that its
+	// offers are not believed any more, or refuses its credentials. Nothing is
+	// bought where it is False.
+	ProviderHealthy = "Healthy"
+
+	ReasonOffersTold   = "OffersTold"
+	ReasonNoAnswer     = "NoAnswer"
+	ReasonUnauthorized = "Unauthorized"
+)
+
+// SeenOffer is one thing that a cloud sells.
+type SeenOffer struct {
+	// +optional
+	Zone         string `json:"zone,omitempty"`
+	InstanceType string `json:"instanceType"`
+	// +optional
+	CapacityType string `json:"capacityType,omitempty"`
+	GPUModel     string `json:"gpuModel"`
+	GPUs         int32  `json:"gpus"`
+	GPUResource  string `json:"gpuResource"`
+	MilliCPU     int64  `json:"milliCPU"`
+	MemoryMiB    int64  `json:"memoryMiB"`
+	// +optional
+	DiskGiB int64 `json:"diskGiB,omitempty"`
+	// PricePerHour of one machine; empty where the cloud tells none.
+	// +optional
+	PricePerHour Money `json:"pricePerHour,omitempty"`
+	// +optional
+	SoldOut bool `json:"soldOut,omitempty"`
 }
 
 // UnavailableOffer is an offer that the market refused.

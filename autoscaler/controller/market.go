@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/observe"
+	"spillway.dev/spillway/providers"
+)
+
+// addMarket writes into each BurstProvider what its cloud sells and whether it
+// answers, for the people who connected it.
+func (p *process) addMarket(offers *observe.OfferBook) error {
+	return p.mgr.Add(leaderFunc(func(ctx context.Context) error {
+		turn := time.NewTicker(p.OffersEvery)
+		defer turn.Stop()
+		for {
+			if err := p.publishMarket(ctx, offers); err != nil && ctx.Err() == nil {
+				p.Log.Warn("the state of a provider is not written; it is tried again", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-turn.C:
+			}
+		}
+	}))
+}
+
+func (p *process) publishMarket(ctx context.Context, offers *observe.OfferBook) error {
+	clouds := &v1alpha1.BurstProviderList{}
+	if err := p.mgr.GetClient().List(ctx, clouds); err != nil {
+		return fmt.Errorf("list BurstProviders: %w", err)
+	}
+	offers.Offers(ctx, clouds.Items)
+	for i := range clouds.Items {
+		cloud := &clouds.Items[i]
+		before := cloud.DeepCopy()
+		market(cloud, offers.Told(cloud.Name), time.Now(), offers.Stale)
+		if equality.Semantic.DeepEqual(before.Status, cloud.Status) {
+			continue
+		}
+		// A patch of these fields alone: others of the status are written elsewhere.
+		if err := p.mgr.GetClient().Status().Patch(ctx, cloud, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("BurstProvider %s: %w", cloud.Name, err)
+		}
+	}
+	return nil
+}
+
+// restated is how often the time of unchanged offers is written again.
+const restated = 10 * time.Minute
+
+// market puts what a cloud told into its status.
+func market(cloud *v1alpha1.BurstProvider, told observe.Told, now time.Time, stale time.Duration) {
+	status := &cloud.Status
+	health := metav1.Condition{Type: v1alpha1.ProviderHealthy, ObservedGeneration: cloud.Generation}
+	switch {
+	case told.Problem == nil && told.At.IsZero():
+		return // not asked yet
+	case told.Problem == nil:
+		health.Status, health.Reason, health.Message = metav1.ConditionTrue, v1alpha1.ReasonOffersTold, "it tells its offers"
+	case providers.KindOf(told.Problem) == providers.Unauthorized:
+		health.Status, health.Reason = metav1.ConditionFalse, v1alpha1.ReasonUnauthorized
+		health.Message = fmt.Sprintf("%v; renew the credentials in Secret %s", told.Problem, cloud.Spec.CredentialsSecret)
+	case now.Sub(told.At) <= stale:
+		health.Status, health.Reason = metav1.ConditionUnknown, v1alpha1.ReasonNoAnswer
+		health.Message = fmt.Sprintf("it has not told its offers since %s: %v", told.At.UTC().Format(time.RFC3339), told.Problem)
+	default:
+		health.Status, health.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoAnswer
+		health.Message = fmt.Sprintf("it does not tell its offers: %v; nothing is bought here until it does", told.Problem)
+	}
+	meta.SetStatusCondition(&status.Conditions, health)
+	if told.At.IsZero() {
+		return
+	}
+	seen := observe.Seen(told.Offers)
+	if status.OffersSeen == nil || told.At.Sub(status.OffersSeen.Time) >= restated || !slices.Equal(seen, status.Offers) {
+		status.Offers, status.OffersSeen = seen, &metav1.Time{Time: told.At.UTC().Truncate(time.Second)}
+	}
+}

@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/observe"
+	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota/money"
+)
+
+// A provider's status says what its cloud told last, and whether it answers.
+func TestMarketStatus(t *testing.T) {
+	now := time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC)
+	offers := []providers.Offer{
+		{Provider: "seine", InstanceType: "g2", GPUModel: "L40S-48", GPUs: 2, GPUResource: "nvidia.com/gpu", Price: money.Rate{NanoPerHour: 2_900_000_000, Currency: "EUR"}},
+		{Provider: "seine", InstanceType: "g1", GPUModel: "L4-24", GPUs: 1, GPUResource: "nvidia.com/gpu", SoldOut: true},
+	}
+	silence := errors.New("connection refused")
+	denied := &providers.Error{Kind: providers.Unauthorized, Op: "offers", Err: errors.New("401")}
+	tests := map[string]struct {
+		told   observe.Told
+		health string // status/reason
+		offers int
+	}{
+		"nobody has asked yet":                        {observe.Told{}, "", 0},
+		"it answers":                                  {observe.Told{Offers: offers, At: now}, "True/OffersTold", 2},
+		"it has not answered lately":                  {observe.Told{Offers: offers, At: now.Add(-5 * time.Minute), Problem: silence}, "Unknown/NoAnswer", 2},
+		"it has not answered for long":                {observe.Told{Offers: offers, At: now.Add(-time.Hour), Problem: silence}, "False/NoAnswer", 2},
+		"it never answered":                           {observe.Told{Problem: silence}, "False/NoAnswer", 0},
+		"it refuses the credentials, from now on":     {observe.Told{Offers: offers, At: now.Add(-time.Minute), Problem: denied}, "False/Unauthorized", 2},
+		"it refuses the credentials, and ever did so": {observe.Told{Problem: denied}, "False/Unauthorized", 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cloud := &v1alpha1.BurstProvider{}
+			cloud.Name = "seine"
+			market(cloud, tt.told, now, 10*time.Minute)
+			health := ""
+			if c := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ProviderHealthy); c != nil {
+				health = string(c.Status) + "/" + c.Reason
+			}
+			if health != tt.health || len(cloud.Status.Offers) != tt.offers {
+				t.Errorf("%s with %d offers, want %s with %d", health, len(cloud.Status.Offers), tt.health, tt.offers)
+			}
+			again := cloud.DeepCopy()
+			told := tt.told
+			if !told.At.IsZero() && told.Problem == nil {
+				told.At = told.At.Add(time.Minute) // the same answer, a minute later
+			}
+			market(again, told, now.Add(time.Minute), 10*time.Minute)
+			if again.ResourceVersion != cloud.ResourceVersion || !again.Status.OffersSeen.Equal(cloud.Status.OffersSeen) {
+				t.Errorf("nothing new is written: %v, then %v", cloud.Status.OffersSeen, again.Status.OffersSeen)
+			}
+			back, err := observe.SeenOffers(cloud)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(back) == 2 && (back[0].Key() != "seine///g1/" || !back[0].SoldOut || back[1].Price != offers[0].Price) {
+				t.Errorf("read back: %+v", back)
+			}
+		})
+	}
+}

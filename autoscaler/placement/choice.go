@@ -1,0 +1,85 @@
+package placement
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Choice is some of a snapshot's nodes, in the order in which they are tried.
+// It holds as long as its snapshot: nodes that were there at its making are
+// never taken away.
+type Choice struct{ at []int }
+
+// Choose returns the named nodes. Names that no node has are left out.
+func (s *Snapshot) Choose(names ...string) Choice {
+	at := make([]int, 0, len(names))
+	for _, name := range names {
+		if i, ok := s.index[name]; ok {
+			at = append(at, i)
+		}
+	}
+	slices.Sort(at)
+	return Choice{slices.Compact(at)}
+}
+
+// Only returns those nodes of the choice for whose places in it keep is true.
+func (c Choice) Only(keep func(i int) bool) Choice {
+	kept := Choice{at: make([]int, 0, len(c.at))}
+	for i, at := range c.at {
+		if keep(i) {
+			kept.at = append(kept.at, at)
+		}
+	}
+	return kept
+}
+
+// Free returns how much of an extended resource each node of a choice has left.
+// It can be less than nothing, where pods were put without asking.
+func (s *Snapshot) Free(c Choice, name corev1.ResourceName) []int64 {
+	all := s.free.of(name, s.nodes)
+	free := make([]int64, len(c.at))
+	for i, at := range c.at {
+		free[i] = all[at]
+	}
+	return free
+}
+
+// freeIndex holds what nodes have left of extended resources, by the position
+// of the node: the first thing that is asked of every node.
+type freeIndex map[corev1.ResourceName][]int64
+
+func (f freeIndex) of(name corev1.ResourceName, nodes []fwk.NodeInfo) []int64 {
+	free, known := f[name]
+	if !known {
+		free = make([]int64, len(nodes))
+		for i, n := range nodes {
+			free[i] = left(n, name)
+		}
+		f[name] = free
+	}
+	return free
+}
+
+// update follows a change of the node at a position, which may be a new one.
+func (f freeIndex) update(at int, n fwk.NodeInfo) {
+	for name, free := range f {
+		if at == len(free) {
+			free = append(free, 0)
+		}
+		free[at] = left(n, name)
+		f[name] = free
+	}
+}
+
+// cut follows the loss of the last nodes.
+func (f freeIndex) cut(nodes int) {
+	for name, free := range f {
+		f[name] = free[:nodes]
+	}
+}
+
+func left(n fwk.NodeInfo, name corev1.ResourceName) int64 {
+	return n.GetAllocatable().GetScalarResources()[name] - n.GetRequested().GetScalarResources()[name]
+}

@@ -1,0 +1,224 @@
+package placement
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/controller/daemon"
+)
+
+// Stock is a kind of machine that can be had in any number. It remembers how
+// many pods of a class one machine takes, as long as its [Snapshot] lives.
+type Stock struct {
+	machine func(ordinal int) Machine
+	sets    []*appsv1.DaemonSet
+	holds   map[*class]holding
+	daemons []*corev1.Pod // what the sets put on each machine, once looked at
+	looked  bool
+}
+
+// NewStock takes a function that describes the machines, which may differ in
+// their names only, and the DaemonSets of the cluster: a machine comes with the
+// pods that their controller would put on it.
+// cases: F6b kubernetes-sigs/karpenter#1749, H7 kubernetes-sigs/karpenter#1185
+func NewStock(machine func(ordinal int) Machine, sets ...*appsv1.DaemonSet) *Stock {
+	return &Stock{machine: machine, sets: sets, holds: map[*class]holding{}}
+}
+
+// daemonsOn returns the pods of DaemonSets on a machine of the stock, by the
+// DaemonSet controller's own rules: node selector, node affinity, and the taints
+// that a set tolerates.
+func (k *Stock) daemonsOn(s *Snapshot, node *corev1.Node) []*corev1.Pod {
+	if k.looked {
+		return k.daemons
+	}
+	k.looked = true
+	for _, set := range k.sets {
+		if run, _ := daemon.NodeShouldRunDaemonPod(s.sim.logger, node, set); run && set.DeletionTimestamp == nil {
+			p := daemon.NewPod(set.DeepCopy(), node.Name)
+			p.Name = set.Name
+			k.daemons = append(k.daemons, p)
+		}
+	}
+	return k.daemons
+}
+
+// holding is what a fresh machine of a stock takes of one class.
+type holding struct {
+	pods int
+	full bool    // it takes no more; without it nobody has tried more
+	why  *Reason // set when it takes none
+}
+
+// Packing says how many machines pods need, and who goes where.
+type Packing struct {
+	Machines int
+	Seats    []Seat
+	// Misfit is a pod that no fresh machine takes; then there is no packing.
+	Misfit *Misfit
+	// TooMany says that more machines are needed than were allowed.
+	TooMany bool
+	// Daemons is how many pods of DaemonSets each machine holds beside.
+	Daemons int
+}
+
+// Seat is a pod and the machine, by ordinal, that takes it.
+type Seat struct {
+	Pod     *corev1.Pod
+	Machine int
+}
+
+// Batch is pods that are packed together, looked at once for many stocks.
+type Batch struct {
+	pods  []*corev1.Pod
+	more  []corev1.Toleration
+	class *class // of all of them, or nil
+}
+
+// Batch takes pods to be packed. The largest goes first. They tolerate more
+// there than they say, as the approver would let them.
+func (s *Snapshot) Batch(pods []*corev1.Pod, more ...corev1.Toleration) Batch {
+	b := Batch{pods: LargestFirst(pods), more: more}
+	for i, p := range b.pods {
+		switch c := s.classOf(p); {
+		case i == 0:
+			b.class = c
+		case c != b.class:
+			b.class = nil
+			return b
+		}
+	}
+	return b
+}
+
+// Pack finds how many fresh machines of a stock take all pods of a batch: each
+// pod goes on the first machine that passes all filters, and where none does,
+// one more is added. More than most are not tried. Nothing of it stays in the
+// snapshot. The error is never about a pod that does not fit.
+func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
+	if len(b.pods) == 0 {
+		return Packing{}, nil
+	}
+	if b.class != nil {
+		v, err := s.viewOf(b.class, b.pods[0])
+		if err != nil {
+			return Packing{}, unfit(b.pods[0], err)
+		}
+		if v.alone { // a machine's own state decides, so all take equally many
+			p, err := s.multiply(b, stock, most)
+			p.Daemons = len(stock.daemons)
+			return p, err
+		}
+	}
+	p, err := s.fill(b, stock, most)
+	p.Daemons = len(stock.daemons)
+	return p, err
+}
+
+func unfit(p *corev1.Pod, err error) error {
+	return fmt.Errorf("fit pod %s/%s: %w", p.Namespace, p.Name, err)
+}
+
+// multiply fills one machine and reckons the others.
+func (s *Snapshot) multiply(b Batch, stock *Stock, most int) (Packing, error) {
+	h, known := stock.holds[b.class]
+	if !known || !h.full && h.pods < len(b.pods) {
+		var err error
+		if h, err = s.hold(b, stock); err != nil {
+			return Packing{}, err
+		}
+		stock.holds[b.class] = h
+	}
+	pods := b.pods
+	switch {
+	case h.why != nil:
+		return Packing{Misfit: &Misfit{Pod: pods[0], Reasons: []Reason{*h.why}}}, nil
+	case len(pods) > most*h.pods:
+		return Packing{TooMany: true}, nil
+	}
+	packing := Packing{Machines: (len(pods) + h.pods - 1) / h.pods, Seats: make([]Seat, len(pods))}
+	for i, p := range pods {
+		packing.Seats[i] = Seat{p, i / h.pods}
+	}
+	return packing, nil
+}
+
+// hold puts pods of one class on a fresh machine until it takes no more.
+func (s *Snapshot) hold(b Batch, stock *Stock) (holding, error) {
+	s.Fork()
+	defer s.Revert()
+	at, err := s.fresh(stock, 0)
+	if err != nil {
+		return holding{}, err
+	}
+	guests := s.guests(b.more)
+	for i, p := range b.pods {
+		with, c := guests.of(p)
+		node, why, err := s.place(with, c, []int{at})
+		switch {
+		case err != nil:
+			return holding{}, unfit(p, err)
+		case node == "" && i == 0:
+			return holding{full: true, why: &why[0]}, nil
+		case node == "":
+			return holding{pods: i, full: true}, nil
+		}
+	}
+	return holding{pods: len(b.pods)}, nil
+}
+
+// fill packs pods of whatever kind, one after the other.
+func (s *Snapshot) fill(b Batch, stock *Stock, most int) (Packing, error) {
+	s.Fork()
+	defer s.Revert()
+	guests := s.guests(b.more)
+	var packing Packing
+	var machines []int
+	// What a machine refuses once for reasons of its own it refuses until the
+	// end, as machines only fill up here.
+	full := map[*class]int{}
+	for _, p := range b.pods {
+		with, c := guests.of(p)
+		node, why, err := s.place(with, c, machines[full[c]:])
+		if err == nil && c.view.alone {
+			full[c] = len(machines)
+			if node != "" {
+				full[c] = s.index[node] - machines[0]
+			}
+		}
+		if err == nil && node == "" {
+			if len(machines) == most {
+				return Packing{TooMany: true}, nil
+			}
+			var at int
+			if at, err = s.fresh(stock, len(machines)); err == nil {
+				machines = append(machines, at)
+				node, why, err = s.place(with, c, machines[len(machines)-1:])
+			}
+		}
+		switch {
+		case err != nil:
+			return Packing{}, unfit(p, err)
+		case node == "":
+			return Packing{Misfit: &Misfit{Pod: p, Reasons: why}}, nil
+		}
+		packing.Seats = append(packing.Seats, Seat{p, s.index[node] - machines[0]})
+	}
+	packing.Machines = len(machines)
+	return packing, nil
+}
+
+// fresh adds one more machine of a stock and returns its position.
+func (s *Snapshot) fresh(stock *Stock, ordinal int) (int, error) {
+	node := stock.machine(ordinal).Node()
+	if err := s.AddNode(node); err != nil {
+		return 0, err
+	}
+	for _, p := range stock.daemonsOn(s, node) {
+		if err := s.AddPod(p, node.Name); err != nil {
+			return 0, err
+		}
+	}
+	return s.index[node.Name], nil
+}
