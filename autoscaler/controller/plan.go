@@ -52,7 +52,8 @@ func hostOf(address string) string {
 // pods reaches the users' work.
 func (p *process) pods() *lifecycle.Pods {
 	return &lifecycle.Pods{
-		Client: p.mgr.GetClient(), Owners: p.mgr.GetAPIReader(), Approver: p.approver, Kubelets: p.kube, Events: p.mgr.GetEventRecorder("spillway"),
+		Client: p.mgr.GetClient(), Owners: ownerReader{p.mgr.GetAPIReader(), p.mgr.GetCache(), p.watched},
+		Approver: p.approver, Kubelets: p.kube, Events: p.mgr.GetEventRecorder("spillway"),
 	}
 }
 
@@ -111,7 +112,7 @@ func (p *process) addPlanning(context.Context) error {
 		return err
 	}
 	observer := &observe.Observer{
-		Cache: p.mgr.GetClient(), Synced: p.mgr.GetCache().WaitForCacheSync, Settings: p.Planning, Now: time.Now,
+		Cache: p.mgr.GetCache(), Table: p.table, Watched: p.watched, Synced: p.mgr.GetCache().WaitForCacheSync, Settings: p.Planning, Now: time.Now,
 		Offers: offers,
 		Book: func(ctx context.Context) (quota.Book, error) {
 			tenants, clouds := &v1alpha1.BurstTenantList{}, &v1alpha1.BurstProviderList{}
@@ -138,13 +139,20 @@ func (p *process) addPlanning(context.Context) error {
 		return reconcile.Result{}, nil
 	})
 	spec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	return ctrl.NewControllerManagedBy(p.mgr).Named("demand").
+	demand := ctrl.NewControllerManagedBy(p.mgr).Named("demand").
 		For(&corev1.Pod{}).
 		Watches(&batchv1.Job{}, &handler.EnqueueRequestForObject{}, spec).
 		Watches(&v1alpha1.Burst{}, &handler.EnqueueRequestForObject{}).
 		Watches(&v1alpha1.BurstTenant{}, &handler.EnqueueRequestForObject{}, spec).
-		Watches(&v1alpha1.BurstProvider{}, &handler.EnqueueRequestForObject{}).
-		Complete(nudge)
+		Watches(&v1alpha1.BurstProvider{}, &handler.EnqueueRequestForObject{})
+	for _, w := range p.watched {
+		if w.Named { // its status says what its pods don't
+			demand.Watches(w.Object(), &handler.EnqueueRequestForObject{})
+			continue
+		}
+		demand.Watches(w.Object(), &handler.EnqueueRequestForObject{}, spec)
+	}
+	return demand.Complete(nudge)
 }
 
 // capture keeps the state behind every decision to buy, so that it can be

@@ -53,7 +53,7 @@ func Preflight(ctx context.Context, c Config) ([]Finding, error) {
 		for _, check := range []struct {
 			name string
 			run  func(context.Context, *rest.Config) (string, error)
-		}{{"kinds", kinds}, {"admission policies", guards}, {"rights", rights}} {
+		}{{"kinds", kinds}, {"admission policies", guards}, {"rights", rights}, {"kinds of work", work}} {
 			seen, err := check.run(ctx, c.REST)
 			note(check.name, seen, err)
 		}

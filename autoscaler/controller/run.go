@@ -30,6 +30,7 @@ import (
 	"spillway.dev/spillway/autoscaler/capi"
 	"spillway.dev/spillway/autoscaler/infra"
 	"spillway.dev/spillway/autoscaler/lifecycle"
+	"spillway.dev/spillway/autoscaler/observe"
 	"spillway.dev/spillway/datasync/stager"
 	"spillway.dev/spillway/nodeagent/link"
 	"spillway.dev/spillway/quota/ledger"
@@ -48,6 +49,8 @@ type process struct {
 	approver kubernetes.Interface
 	kube     kubernetes.Interface
 	meters   *meters
+	table    observe.Table // of kinds of work
+	watched  []observe.Watched
 }
 
 // Scheme registers every kind that the controller reads or writes.
@@ -74,6 +77,9 @@ func Run(ctx context.Context, c Config) error {
 	c.REST, c.EmbeddedCAPI = unthrottled(c.REST), unthrottled(c.EmbeddedCAPI)
 	p := &process{Config: c}
 	var err error
+	if p.table, p.watched, err = kindsOfWork(ctx, c.REST); err != nil {
+		return err
+	}
 	if p.meters, err = newMeters(metrics.Registry); err != nil {
 		return err
 	}
@@ -146,6 +152,9 @@ func (p *process) openCluster() error {
 	options.Client.Cache = &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: home, &clusterv1.Machine{}: home, &infrav1.SpillwayMachine{}: home, &controlplanev1.OnPremControlPlane{}: home,
+	}
+	for _, w := range p.watched {
+		options.Cache.ByObject[w.Object()] = cache.ByObject{Transform: w.Lean}
 	}
 	options.Metrics = metricsserver.Options{BindAddress: p.Metrics}
 	if p.mgr, err = ctrl.NewManager(p.REST, options); err != nil {

@@ -4,12 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
@@ -17,8 +13,8 @@ import (
 )
 
 // asksForGPU reports whether any container of a pod asks for a GPU resource.
-func asksForGPU(pod *corev1.Pod) bool {
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+func asksForGPU(spec *corev1.PodSpec) bool {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for _, c := range containers {
 			for name, q := range c.Resources.Limits {
 				if !q.IsZero() && plan.IsGPU(name) {
@@ -30,102 +26,184 @@ func asksForGPU(pod *corev1.Pod) bool {
 	return false
 }
 
-// ownerKey names an owner. The UID alone would not do: a pod may state any, also
-// that of another tenant's Job.
-type ownerKey struct {
-	namespace string
-	uid       types.UID
-}
-
-func keyOf(o plan.Owner) ownerKey { return ownerKey{o.Namespace, o.UID} }
-
-// owners knows the controllers of pods.
-type owners struct{ jobs map[ownerKey]*batchv1.Job }
-
-func ownersOf(jobs []batchv1.Job) owners {
-	o := owners{jobs: make(map[ownerKey]*batchv1.Job, len(jobs))}
-	for i := range jobs {
-		o.jobs[ownerKey{jobs[i].Namespace, jobs[i].UID}] = &jobs[i]
-	}
-	return o
-}
-
-// top climbs from a pod to its top controller. A Job's own controller (JobSet,
-// CronJob and others) counts unless it makes Jobs that are independent.
-func (o owners) top(pod *corev1.Pod) plan.Owner {
-	ref := metav1.GetControllerOf(pod)
-	if ref == nil {
-		return plan.Owner{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	}
-	owner := ownerOf(pod.Namespace, ref)
-	if job := o.jobs[keyOf(owner)]; job != nil {
-		if above := metav1.GetControllerOf(job); above != nil && above.Kind != "CronJob" {
-			return ownerOf(pod.Namespace, above)
+// split tells bound pods, which take room, from the work that waits.
+func split(pods []corev1.Pod, nodes []corev1.Node, owned *owners) (bound []corev1.Pod, gangs []plan.Gang) {
+	burstNodes := map[string]bool{}
+	for _, n := range nodes {
+		for _, t := range n.Spec.Taints {
+			burstNodes[n.Name] = burstNodes[n.Name] || t.Key == v1alpha1.BurstTaint
 		}
 	}
-	return owner
-}
-
-func ownerOf(namespace string, ref *metav1.OwnerReference) plan.Owner {
-	return plan.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: namespace, Name: ref.Name, UID: ref.UID}
-}
-
-// startsTogether are the kinds whose pods are useless one by one.
-func startsTogether(kind string) bool {
-	return slices.Contains([]string{"JobSet", "TrainJob", "PyTorchJob", "MPIJob", "TFJob", "JAXJob", "RayCluster", "RayJob"}, kind)
-}
-
-// together reports whether an owner's pods must start together.
-func (o owners) together(owner plan.Owner) bool {
-	job := o.jobs[keyOf(owner)]
-	return startsTogether(owner.Kind) || job != nil && job.Annotations[v1alpha1.GangAnnotation] == "true"
-}
-
-// gang describes the pending work of an owner by its pods.
-func (o owners) gang(owner plan.Owner, pods ...*corev1.Pod) plan.Gang {
-	g := stated(pods)
-	g.Owner, g.Together = owner, o.together(owner)
-	job := o.jobs[keyOf(owner)]
-	if job == nil {
-		return g
+	work := owned.work(pods)
+	bound = make([]corev1.Pod, 0, len(pods))
+	for i := range pods {
+		pod := &pods[i]
+		m := work[keyOf(owned.of(pod).owner)]
+		switch away := pod.Spec.NodeName != ""; {
+		case over(pod):
+			if m != nil && pod.Status.Phase == corev1.PodSucceeded {
+				m.done++
+			}
+		case away:
+			bound = append(bound, *pod)
+			if m != nil && !burstNodes[pod.Spec.NodeName] {
+				m.bound++
+			}
+		case m != nil && pod.DeletionTimestamp.IsZero():
+			m.take(pod, owned)
+		}
 	}
-	g.Created = job.CreationTimestamp.Time
+	for _, m := range work { // the planner brings them into order
+		gangs = append(gangs, m.gang(owned))
+	}
+	return bound, gangs
+}
+
+// work finds the owners with GPU work that waits: by their pods, and by
+// themselves where they are suspended and have none.
+func (o *owners) work(pods []corev1.Pod) map[ownerKey]*members {
+	found := map[ownerKey]*members{}
+	of := func(w *way) *members {
+		m := found[keyOf(w.owner)]
+		if m == nil {
+			m = &members{owner: w.owner, ways: map[*way]bool{}}
+			found[keyOf(w.owner)] = m
+		}
+		return m
+	}
+	for i := range pods {
+		if pod := &pods[i]; pod.Spec.NodeName == "" && !over(pod) && pod.DeletionTimestamp.IsZero() && asksForGPU(&pod.Spec) {
+			w := o.of(pod)
+			if s, _ := o.look(pod, w); s != unseen {
+				of(w)
+			}
+		}
+	}
+	for _, x := range o.objects {
+		if x.suspended() && x.asks() {
+			w := o.climb(x.Owner)
+			w.why = w.held()
+			of(w).ways[w] = true
+		}
+	}
+	return found
+}
+
+// members are the living pods of one owner.
+type members struct {
+	owner   plan.Owner
+	ways    map[*way]bool
+	waiting []corev1.Pod // refused by the scheduler
+	held    []heldPod
+	bound   int // at home
+	unseen  int // without a node, and not looked at yet
+	done    int // have succeeded
+}
+
+// heldPod is a pod that is pending for another reason than room.
+type heldPod struct {
+	pod *corev1.Pod
+	why plan.Reason
+}
+
+// take counts a pod without a node. Pods without GPUs belong to their gang, and
+// to no independent work.
+func (m *members) take(pod *corev1.Pod, owned *owners) {
+	w := owned.of(pod)
+	if !w.together && !asksForGPU(&pod.Spec) {
+		return
+	}
+	m.ways[w] = true
+	switch s, why := owned.look(pod, w); s {
+	case refused:
+		m.waiting = append(m.waiting, refusedWith(pod, w.refusedAt()))
+	case held:
+		m.held = append(m.held, heldPod{pod, why})
+	case unseen:
+		m.unseen++
+	}
+}
+
+func (m *members) together() bool {
+	for w := range m.ways {
+		if w.together {
+			return true
+		}
+	}
+	return false
+}
+
+// has reports whether an object is the owner. References may name it in another
+// version of its API.
+func (m *members) has(x *object) bool { return keyOf(x.Owner) == keyOf(m.owner) }
+
+// gang is the work of the members. Those that must start together are all that
+// live: with one that the scheduler has not refused yet the gang is incomplete.
+func (m *members) gang(owned *owners) plan.Gang {
+	all := m.waiting
+	if m.together() || len(all) == 0 {
+		for _, h := range m.held {
+			all = append(slices.Clip(all), *h.pod)
+		}
+	}
+	g := stated(all)
+	g.Owner, g.Together, g.Bound, g.Hold = m.owner, m.together(), m.bound, m.hold()
+	if g.Pods = m.waiting; len(g.Pods) == 0 {
+		g.Pods = all // every one of them is held
+	}
 	if g.Together {
-		g.Size = wanted(job)
+		g.Size = max(m.size(owned), len(m.waiting)+len(m.held)+m.bound+m.unseen)
 	}
-	if job.Spec.Suspend != nil && *job.Spec.Suspend {
-		g.Hold = &plan.Reason{Code: "JOB_SUSPENDED", Message: "the Job is suspended", Remedy: "resume it, or wait for its queue to admit it"}
-	}
-	if end, ok := jobEnd(job); ok {
-		g.EndsBy = end
-		if g.MaxRun == 0 {
-			g.MaxRun = plan.Seconds(*job.Spec.ActiveDeadlineSeconds)
-		}
-	}
+	m.limit(&g)
 	return g
 }
 
-// wanted is how many pods a Job wants at one time: no more than it has
-// completions left.
-func wanted(job *batchv1.Job) int {
-	if job.Spec.Parallelism == nil {
-		return 0
+// size is how many members the gang wants in all, as far as anybody says.
+func (m *members) size(owned *owners) int {
+	stated, pods, jobs := 0, 0, 0
+	seen := map[*object]bool{}
+	for w := range m.ways {
+		stated = max(stated, w.size)
+		if x := w.sized(); x != nil && !seen[x] {
+			seen[x] = true
+			p, j := owned.wants(x, w.of)
+			pods, jobs = pods+p, jobs+j
+		}
 	}
-	n := *job.Spec.Parallelism
-	if job.Spec.Completions != nil {
-		n = min(n, *job.Spec.Completions-job.Status.Succeeded)
+	return max(stated, jobs+max(pods-m.done, 0))
+}
+
+// limit puts down what the owners say of the work: since when it exists, whether
+// it ends by itself, and the soonest of their deadlines.
+func (m *members) limit(g *plan.Gang) {
+	run := g.MaxRun
+	for w := range m.ways {
+		g.Service = g.Service || w.service
+		r, end := w.deadline()
+		if g.MaxRun == 0 && r > 0 && (run == 0 || r < run) {
+			run = r
+		}
+		if !end.IsZero() && (g.EndsBy.IsZero() || end.Before(g.EndsBy)) {
+			g.EndsBy = end
+		}
+		for _, x := range append(slices.Clip(w.path), w.group) {
+			if x != nil && m.has(x) {
+				g.Created = x.GetCreationTimestamp().Time
+			}
+		}
 	}
-	return int(max(n, 0))
+	g.MaxRun = run
 }
 
 // stated puts together what the pods of one owner state, in whatever order they
 // come: all that any of them reads and writes, the highest data class, the
 // longest run. The least important pod ranks them all: nobody may pay for it as
 // for the others.
-func stated(pods []*corev1.Pod) plan.Gang {
+func stated(pods []corev1.Pod) plan.Gang {
 	var g plan.Gang
 	var classes []string
-	for i, pod := range pods {
+	for i := range pods {
+		pod := &pods[i]
 		if created := pod.CreationTimestamp.Time; i == 0 || created.Before(g.Created) {
 			g.Created = created
 		}
@@ -169,30 +247,9 @@ func each(texts []string) []string {
 	return slices.Compact(texts)
 }
 
-// jobEnd is when a Job's own deadline ends it: it counts from its start,
-// whether or not its pods run.
-func jobEnd(job *batchv1.Job) (time.Time, bool) {
-	if job.Spec.ActiveDeadlineSeconds == nil || job.Status.StartTime == nil {
-		return time.Time{}, false
-	}
-	return job.Status.StartTime.Add(plan.Seconds(*job.Spec.ActiveDeadlineSeconds)), true
-}
-
-// ends says by when bound pods are over because of their Job's deadline.
-func (o owners) ends(pods []corev1.Pod) map[types.UID]time.Time {
-	out := map[types.UID]time.Time{}
-	for i := range pods {
-		ref := metav1.GetControllerOf(&pods[i])
-		if ref == nil {
-			continue
-		}
-		if job := o.jobs[ownerKey{pods[i].Namespace, ref.UID}]; job != nil {
-			if end, ok := jobEnd(job); ok {
-				out[pods[i].UID] = end
-			}
-		}
-	}
-	return out
+// over reports whether a pod has ended.
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func urls(annotation string) []string {

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/plan"
 )
 
 // pod is an unschedulable pod of a Job that asks for a GPU; each change makes
@@ -36,11 +38,29 @@ func pod(name string, change ...func(*corev1.Pod)) corev1.Pod {
 	return p
 }
 
+// known knows the kinds, the Jobs given (without any, the Job of the pods), and
+// a JobSet whose manifest states no size.
+func known(jobs ...batchv1.Job) *owners {
+	table, err := NewTable()
+	if err != nil {
+		panic(err) // the built-in kinds
+	}
+	if len(jobs) == 0 {
+		jobs = []batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train", UID: "job"}}}
+	}
+	o := newOwners(table, jobs)
+	o.add(&object{
+		Owner:  plan.Owner{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Namespace: "team", Name: "train", UID: "above"},
+		Object: &metav1.ObjectMeta{Namespace: "team", Name: "train", UID: "above"},
+	})
+	return o
+}
+
 func on(node string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Phase = node, corev1.PodRunning }
 }
 
-func TestPending(t *testing.T) {
+func TestWhatIsPendingWork(t *testing.T) {
 	tests := map[string]struct {
 		change func(*corev1.Pod)
 		want   bool
@@ -58,9 +78,9 @@ func TestPending(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := pod("x", tt.change)
-			if got := pending(&p); got != tt.want {
-				t.Errorf("pending() = %v, want %v", got, tt.want)
+			_, gangs := split([]corev1.Pod{pod("x", tt.change)}, nil, known())
+			if got := len(gangs) == 1 && gangs[0].Hold == nil; got != tt.want {
+				t.Errorf("it is pending work: %v, want %v (%+v)", got, tt.want, gangs)
 			}
 		})
 	}
@@ -83,7 +103,7 @@ func TestSplitKeepsOneOwnerTogether(t *testing.T) {
 		pod("waits-1"), pod("waits-2"), pod("home", on("rack1")), pod("away", on("spw-1")),
 		pod("done", on("rack1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	}
-	bound, gangs := split(pods, nodes, ownersOf(nil))
+	bound, gangs := split(pods, nodes, known())
 	if len(gangs) != 1 || len(gangs[0].Pods) != 2 {
 		t.Fatalf("split() made %d gangs, want one with two pods: %+v", len(gangs), gangs)
 	}
@@ -107,35 +127,36 @@ func TestGangOfAJob(t *testing.T) {
 		return []batchv1.Job{j}
 	}
 	t.Run("its deadline bounds run and end", func(t *testing.T) {
-		p := pod("x")
-		o := ownersOf(job(func(*batchv1.Job) {}))
-		g := o.gang(o.top(&p), &p)
-		if g.MaxRun != 10*time.Minute || !g.EndsBy.Equal(start.Add(10*time.Minute)) || g.Together || g.Owner.Kind != "Job" {
-			t.Errorf("gang() = %+v", g)
+		g := only(t, job(func(*batchv1.Job) {}), pod("x"))
+		if g.MaxRun != 10*time.Minute || !g.EndsBy.Equal(start.Add(10*time.Minute)) || g.Together || g.Owner.Kind != "Job" || !g.Created.Equal(start.Time) {
+			t.Errorf("gang = %+v", g)
+		}
+	})
+	t.Run("a long deadline is not cut short", func(t *testing.T) {
+		days := int64(90 * 24 * 3600)
+		if g := only(t, job(func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = &days }), pod("x")); g.MaxRun != 90*24*time.Hour {
+			t.Errorf("it may run for %s, want 90 days", g.MaxRun)
 		}
 	})
 	t.Run("the annotation makes it a gang of all its pods", func(t *testing.T) {
-		p := pod("x")
-		o := ownersOf(job(func(j *batchv1.Job) { j.Annotations = map[string]string{v1alpha1.GangAnnotation: "true"} }))
-		if g := o.gang(o.top(&p), &p); !g.Together || g.Size != 3 {
-			t.Errorf("gang() = %+v, want together, size 3", g)
+		g := only(t, job(func(j *batchv1.Job) { j.Annotations = map[string]string{v1alpha1.GangAnnotation: "true"} }), pod("x"))
+		if !g.Together || g.Size != 3 {
+			t.Errorf("gang = %+v, want together, size 3", g)
 		}
 	})
 	t.Run("a suspended Job is held", func(t *testing.T) {
-		p := pod("x")
-		o := ownersOf(job(func(j *batchv1.Job) { j.Spec.Suspend = &yes }))
-		if g := o.gang(o.top(&p), &p); g.Hold == nil {
-			t.Error("gang() is not held")
+		if g := only(t, job(func(j *batchv1.Job) { j.Spec.Suspend = &yes }), pod("x")); g.Hold == nil {
+			t.Error("the gang is not held")
 		}
 	})
 	t.Run("a JobSet above it is the owner, a CronJob is not", func(t *testing.T) {
-		for kind, want := range map[string]string{"JobSet": "JobSet", "CronJob": "Job"} {
-			p := pod("x")
-			o := ownersOf(job(func(j *batchv1.Job) {
-				j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "x/v1", Kind: kind, Name: "above", UID: "above", Controller: &yes}}
-			}))
-			if got := o.top(&p).Kind; got != want {
-				t.Errorf("below a %s the owner is a %s, want %s", kind, got, want)
+		for above, want := range map[string]string{"jobset.x-k8s.io/v1alpha2 JobSet": "JobSet", "batch/v1 CronJob": "Job", "x.example/v1 Sweep": "Sweep"} {
+			version, kind, _ := strings.Cut(above, " ")
+			g := only(t, job(func(j *batchv1.Job) {
+				j.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: "above", UID: "above", Controller: &yes}}
+			}), pod("x"))
+			if g.Owner.Kind != want {
+				t.Errorf("below a %s the owner is a %s, want %s", kind, g.Owner.Kind, want)
 			}
 		}
 	})
@@ -143,15 +164,15 @@ func TestGangOfAJob(t *testing.T) {
 		p := pod("x", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{v1alpha1.InputsAnnotation: " s3://a/x/ ,, s3://b/ ", v1alpha1.OutputsAnnotation: "s3://out/"}
 		})
-		g := ownersOf(nil).gang(ownersOf(nil).top(&p), &p)
+		g := only(t, nil, p)
 		if diff := cmp.Diff([][]string{{"s3://a/x/", "s3://b/"}, {"s3://out/"}}, [][]string{g.Inputs, g.Outputs}); diff != "" {
 			t.Error(diff)
 		}
 	})
 	t.Run("a bare pod is its own owner", func(t *testing.T) {
 		p := pod("x", func(p *corev1.Pod) { p.OwnerReferences = nil })
-		if got := ownersOf(nil).top(&p); got.Kind != "Pod" || got.UID != p.UID {
-			t.Errorf("top() = %+v", got)
+		if g := only(t, nil, p); g.Owner.Kind != "Pod" || g.Owner.UID != p.UID {
+			t.Errorf("its owner is %+v", g.Owner)
 		}
 	})
 }

@@ -30,6 +30,26 @@ func TestImagine(t *testing.T) {
 		},
 		"no more pods than completions": {manifest(aJob, "{parallelism: 8, completions: 2, template: {spec: "+gpus2+"}}"), []string{"team/Job/x 2 2 true"}},
 		"a bare pod":                    {manifest(aPod, gpus2), []string{"team/Pod/x 1 0 false"}},
+		"a JobSet": {
+			manifest("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet", "{replicatedJobs: [{name: d, template: {spec: {template: {spec: {containers: [{name: m}]}}}}}, {name: w, replicas: 2, template: {spec: {parallelism: 2, template: {spec: "+gpus2+"}}}}]}"),
+			[]string{"team/JobSet/x 5 5 true"},
+		},
+		"a PyTorchJob": {
+			manifest("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", "{pytorchReplicaSpecs: {Master: {template: {spec: "+gpus2+"}}, Worker: {replicas: 3, template: {spec: "+gpus2+"}}}}"),
+			[]string{"team/PyTorchJob/x 4 4 true"},
+		},
+		"a RayCluster": {
+			manifest("apiVersion: ray.io/v1\nkind: RayCluster", "{headGroupSpec: {template: {spec: "+gpus2+"}}, workerGroupSpecs: [{groupName: w, replicas: 2, numOfHosts: 2, template: {spec: "+gpus2+"}}]}"),
+			[]string{"team/RayCluster/x 5 5 true"},
+		},
+		"a Deployment": {manifest("apiVersion: apps/v1\nkind: Deployment", "{replicas: 2, template: {spec: "+gpus2+"}}"), []string{"team/Deployment/x 2 0 false"}},
+		"a CronJob's Job": {
+			manifest("apiVersion: batch/v1\nkind: CronJob", "{schedule: '@daily', jobTemplate: {spec: {parallelism: 2, template: {spec: "+gpus2+"}}}}"), []string{"team/Job/x-0 2 0 false"},
+		},
+		"a pod of a PodGroup": {
+			manifest("apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup", "{schedulingPolicy: {gang: {minCount: 2}}}") + "---\n" + manifest(aPod, "{schedulingGroup: {podGroupName: x}, "+gpus2[1:]),
+			[]string{"team/PodGroup/x 1 2 true"},
+		},
 		"two documents, and an empty one": {
 			manifest(aPod, gpus2) + "---\n---\n" + manifest(aJob, "{template: {spec: "+gpus2+"}}"), []string{"team/Job/x 1 1 true", "team/Pod/x 1 0 false"},
 		},
@@ -43,7 +63,7 @@ func TestImagine(t *testing.T) {
 			for _, g := range gangs {
 				got[fmt.Sprintf("%s %d %d %t", g.Owner, len(g.Pods), g.Size, g.Together)] = true
 				for _, p := range g.Pods {
-					if q := p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"]; q.Value() != 2 {
+					if q := p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"]; q.Value() != 2 && p.Spec.Containers[0].Image != "" {
 						t.Errorf("pod %s requests %s GPUs: what is limited is requested", p.Name, q.String())
 					}
 					if c := p.Status.Conditions[0]; c.Reason != corev1.PodReasonUnschedulable || now.Sub(c.LastTransitionTime.Time) < longAgo {
@@ -67,12 +87,22 @@ func TestImagineRefuses(t *testing.T) {
 	for name, tt := range map[string]struct{ doc, want string }{
 		"nothing":                     {"", "nothing in it asks for a GPU"},
 		"a pod without a GPU":         {manifest(aPod, "{containers: [{name: m, image: i}]}"), "nothing in it asks for a GPU"},
-		"a kind that it doesn't know": {manifest("apiVersion: apps/v1\nkind: Deployment", "{}"), `kind "Deployment" of "apps/v1" is not understood`},
+		"a kind that it doesn't know": {manifest("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob", "{}"), `kind "TrainJob" of "trainer.kubeflow.org/v1alpha1" is not understood`},
 		"a field that nobody knows":   {manifest(aPod, "{containerz: []}"), `document 1: error unmarshaling JSON: while decoding JSON: json: unknown field "containerz"`},
 		"no name":                     {aPod + "\nspec: " + gpus2, "metadata.name is missing"},
 		"no YAML":                     {"{{{", "document 1"},
 		"the second document is bad":  {manifest(aPod, gpus2) + "---\n[]", "document 2"},
-		"more pods than memory":       {manifest(aJob, "{parallelism: 2000000000, template: {spec: "+gpus2+"}}"), "more than 10000"},
+		"a template with a field that nobody knows": {
+			manifest("apiVersion: apps/v1\nkind: Deployment", "{template: {spec: {containerz: []}}}"), `document 1: spec.template of Deployment x: error unmarshaling JSON: while decoding JSON: json: unknown field "containerz"`,
+		},
+		"fields of another type": {
+			manifest("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", "{pytorchReplicaSpecs: [3, {replicas: many, template: 7}]}"), "document 1: spec.pytorchReplicaSpecs[].template of PyTorchJob x",
+		},
+		"no object where one belongs": {"apiVersion: apps/v1\nkind: Deployment\nmetadata: 5\nspec: [x]", "metadata.name is missing"},
+		"a Job of a JobSet that wants too many": {
+			manifest("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet", "{replicatedJobs: [{name: w, replicas: 9000, template: {spec: {parallelism: 9000, template: {spec: "+gpus2+"}}}}]}"), "more than 10000",
+		},
+		"more pods than memory": {manifest(aJob, "{parallelism: 2000000000, template: {spec: "+gpus2+"}}"), "more than 10000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Imagine([]byte(tt.doc), "team", time.Now())

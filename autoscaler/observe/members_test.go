@@ -14,11 +14,10 @@ import (
 	"spillway.dev/spillway/autoscaler/plan"
 )
 
-// of makes a pod a member of an owner of another kind than Job.
-func of(kind string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.OwnerReferences[0].Kind, p.OwnerReferences[0].UID = kind, "above"
-	}
+// ofJobSet makes a pod a member of a JobSet.
+func ofJobSet(p *corev1.Pod) {
+	ref := &p.OwnerReferences[0]
+	ref.APIVersion, ref.Kind, ref.UID = "jobset.x-k8s.io/v1alpha2", "JobSet", "above"
 }
 
 func says(annotation, text string) func(*corev1.Pod) {
@@ -30,16 +29,16 @@ func says(annotation, text string) func(*corev1.Pod) {
 	}
 }
 
-func unseen(p *corev1.Pod) { p.Status.Conditions = nil }
+func unlooked(p *corev1.Pod) { p.Status.Conditions = nil }
 
 // only returns the one gang of the pods, and fails unless it is the same one
 // in whatever order a cache lists them.
 func only(t *testing.T, jobs []batchv1.Job, pods ...corev1.Pod) plan.Gang {
 	t.Helper()
-	_, forward := split(pods, nil, ownersOf(jobs))
+	_, forward := split(pods, nil, known(jobs...))
 	backward := slices.Clone(pods)
 	slices.Reverse(backward)
-	_, back := split(backward, nil, ownersOf(jobs))
+	_, back := split(backward, nil, known(jobs...))
 	if len(forward) != 1 || len(back) != 1 {
 		t.Fatalf("split() made %d and %d gangs, want 1", len(forward), len(back))
 	}
@@ -56,10 +55,10 @@ func only(t *testing.T, jobs []batchv1.Job, pods ...corev1.Pod) plan.Gang {
 func TestEveryMemberHasItsSay(t *testing.T) {
 	two := int64(7200)
 	g := only(t, nil,
-		pod("driver", of("JobSet"), says(v1alpha1.InputsAnnotation, "s3://a/x/")),
-		pod("worker", of("JobSet"), says(v1alpha1.DataClassAnnotation, "secret"), says(v1alpha1.InputsAnnotation, "s3://b/y/, s3://a/x/"),
+		pod("driver", ofJobSet, says(v1alpha1.InputsAnnotation, "s3://a/x/")),
+		pod("worker", ofJobSet, says(v1alpha1.DataClassAnnotation, "secret"), says(v1alpha1.InputsAnnotation, "s3://b/y/, s3://a/x/"),
 			func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &two }),
-		pod("writer", of("JobSet"), says(v1alpha1.DataClassAnnotation, "internal"), says(v1alpha1.OutputsAnnotation, "s3://out/")))
+		pod("writer", ofJobSet, says(v1alpha1.DataClassAnnotation, "internal"), says(v1alpha1.OutputsAnnotation, "s3://out/")))
 	if g.DataClass != "secret" {
 		t.Errorf("the data class is %q, want secret, the highest of any member", g.DataClass)
 	}
@@ -102,12 +101,12 @@ func TestAGangIsAllItsLivingMembers(t *testing.T) {
 		place    int
 		complete bool
 	}{
-		"all refused":               {[]corev1.Pod{pod("a", of("JobSet")), pod("b", of("JobSet"))}, 2, true},
-		"one not looked at yet":     {[]corev1.Pod{pod("a", of("JobSet")), pod("b", of("JobSet"), unseen)}, 1, false},
-		"one behind a gate":         {[]corev1.Pod{pod("a", of("JobSet")), pod("b", of("JobSet"), gated)}, 1, false},
-		"one leaves, one has ended": {[]corev1.Pod{pod("a", of("JobSet")), pod("b", of("JobSet"), leaving), pod("c", of("JobSet"), ended)}, 1, true},
-		"a driver without GPUs":     {[]corev1.Pod{pod("a", of("JobSet")), pod("b", of("JobSet"), noGPU)}, 2, true},
-		"independent pods":          {[]corev1.Pod{pod("a"), pod("b", unseen), pod("c", noGPU)}, 1, true},
+		"all refused":               {[]corev1.Pod{pod("a", ofJobSet), pod("b", ofJobSet)}, 2, true},
+		"one not looked at yet":     {[]corev1.Pod{pod("a", ofJobSet), pod("b", ofJobSet, unlooked)}, 1, false},
+		"one behind a gate":         {[]corev1.Pod{pod("a", ofJobSet), pod("b", ofJobSet, gated)}, 1, false},
+		"one leaves, one has ended": {[]corev1.Pod{pod("a", ofJobSet), pod("b", ofJobSet, leaving), pod("c", ofJobSet, ended)}, 1, true},
+		"a driver without GPUs":     {[]corev1.Pod{pod("a", ofJobSet), pod("b", ofJobSet, noGPU)}, 2, true},
+		"independent pods":          {[]corev1.Pod{pod("a"), pod("b", unlooked), pod("c", noGPU)}, 1, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +145,7 @@ func TestAnOwnerIsOfTheSameNamespace(t *testing.T) {
 		Status:     batchv1.JobStatus{StartTime: &start},
 	}
 	foreign := func(p *corev1.Pod) { p.Namespace = "mallory" }
-	owned := ownersOf([]batchv1.Job{j})
+	owned := known(j)
 	bound, gangs := split([]corev1.Pod{pod("stray", foreign), pod("own"), pod("squatter", foreign, on("rack1"))}, nil, owned)
 	if len(gangs) != 2 {
 		t.Fatalf("split() made %d gangs, want one in each namespace: %+v", len(gangs), gangs)
@@ -162,5 +161,32 @@ func TestAnOwnerIsOfTheSameNamespace(t *testing.T) {
 	}
 	if ends := owned.ends(bound); len(ends) != 0 {
 		t.Errorf("a foreign pod ends with the Job of another namespace: %v", ends)
+	}
+}
+
+// A reference that names a UID as another kind than it is names nobody.
+func TestAnOwnerIsOfTheKindThatIsNamed(t *testing.T) {
+	g := only(t, nil, pod("stray", ofJobSet, func(p *corev1.Pod) { p.OwnerReferences[0].UID = "job" }))
+	if g.Hold == nil || g.Hold.Code != plan.OwnerUnknown {
+		t.Errorf("a JobSet with the UID of a Job: %+v, want it held", g)
+	}
+}
+
+// Owners that own each other are an end of the climb, not a climb without end.
+func TestOwnersInACircle(t *testing.T) {
+	owned, yes := known(), true
+	set := plan.Owner{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: "team", Name: "a", UID: "a"}
+	other := set
+	other.Name, other.UID = "b", "b"
+	for _, pair := range [][2]plan.Owner{{set, other}, {other, set}} {
+		owned.add(&object{Owner: pair[0], Object: &metav1.ObjectMeta{Namespace: "team", Name: pair[0].Name, UID: pair[0].UID, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "StatefulSet", Name: pair[1].Name, UID: pair[1].UID, Controller: &yes},
+		}}})
+	}
+	p := pod("x", func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "a", UID: "a", Controller: &yes}}
+	})
+	if _, gangs := split([]corev1.Pod{p}, nil, owned); len(gangs) != 1 || gangs[0].Owner.Kind != "StatefulSet" {
+		t.Errorf("split() = %+v, want one gang of a StatefulSet", gangs)
 	}
 }

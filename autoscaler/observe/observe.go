@@ -6,14 +6,17 @@
 // node and not bought for again. Whatever can't be read is an error, never an
 // empty list: an empty cluster would look like one without room.
 //
-// Vocabulary: a pod is pending work when the scheduler says Unschedulable, it
-// has no node, and it asks for a GPU resource. Its owner is climbed to the top
-// controller that we know; all pending pods of one owner are one gang.
+// Vocabulary: a pod is pending work when the scheduler says Unschedulable of it
+// or of its group, it has no node, and it asks for a GPU resource; it is held
+// when it waits for something else than room. Its owner is climbed to the top
+// controller that the table of kinds knows; all pending pods of one owner are
+// one gang.
 package observe
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,6 +40,9 @@ type Offers interface {
 type Observer struct {
 	// Cache reads the cluster from informers.
 	Cache client.Reader
+	// Table is the kinds of owners; Watched are those that the cluster serves.
+	Table   Table
+	Watched []Watched
 	// Synced says that all informers have what the API server has.
 	Synced   func(context.Context) bool
 	Offers   Offers
@@ -65,8 +71,13 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	if err := o.surroundings(ctx, &s.Cluster); err != nil {
 		return s, err
 	}
-	owned := ownersOf(jobs.Items)
+	owned, err := o.owners(ctx, jobs.Items)
+	if err != nil {
+		return s, err
+	}
+	owned.volumes = newVolumes(&s.Cluster)
 	s.Cluster.Pods, s.Gangs = split(pods.Items, nodes.Items, owned)
+	s.Gangs = concerned(s.Gangs, s.Tenants)
 	s.Cluster.Ends = owned.ends(s.Cluster.Pods)
 	s.Offers = o.Offers.Offers(ctx, s.Providers)
 	book, err := o.Book(ctx)
@@ -75,6 +86,18 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	}
 	s.Book = book
 	return s, nil
+}
+
+// concerned leaves out what waits for no room in namespaces that no tenant has:
+// nobody there has asked Spillway for anything, so nobody is told why.
+func concerned(gangs []plan.Gang, tenants []v1alpha1.BurstTenant) []plan.Gang {
+	theirs := map[string]bool{}
+	for _, t := range tenants {
+		for _, namespace := range t.Spec.Namespaces {
+			theirs[namespace] = true
+		}
+	}
+	return slices.DeleteFunc(gangs, func(g plan.Gang) bool { return g.Hold != nil && !theirs[g.Owner.Namespace] })
 }
 
 // surroundings reads what the filters look up beside nodes and pods.
@@ -90,88 +113,4 @@ func (o *Observer) surroundings(ctx context.Context, c *plan.Cluster) error {
 	c.Namespaces, c.StorageClasses, c.Volumes, c.Claims = namespaces.Items, classes.Items, volumes.Items, claims.Items
 	c.CSINodes, c.CSIDrivers, c.DaemonSets = csiNodes.Items, csiDrivers.Items, daemons.Items
 	return nil
-}
-
-// split tells bound pods, which take room, from pending work.
-func split(pods []corev1.Pod, nodes []corev1.Node, owned owners) (bound []corev1.Pod, gangs []plan.Gang) {
-	burstNodes := map[string]bool{}
-	for _, n := range nodes {
-		for _, t := range n.Spec.Taints {
-			burstNodes[n.Name] = burstNodes[n.Name] || t.Key == v1alpha1.BurstTaint
-		}
-	}
-	found := map[ownerKey]*members{}
-	for i := range pods {
-		if pod := &pods[i]; pending(pod) {
-			owner := owned.top(pod)
-			if found[keyOf(owner)] == nil {
-				found[keyOf(owner)] = &members{owner: owner}
-			}
-		}
-	}
-	for i := range pods {
-		pod := &pods[i]
-		if over(pod) {
-			continue
-		}
-		m := found[keyOf(owned.top(pod))]
-		switch away := pod.Spec.NodeName != ""; {
-		case away:
-			bound = append(bound, *pod)
-			if m != nil && !burstNodes[pod.Spec.NodeName] {
-				m.bound++
-			}
-		case m == nil || !pod.DeletionTimestamp.IsZero():
-		case pending(pod), unschedulable(pod) && owned.together(m.owner):
-			m.waiting = append(m.waiting, pod)
-		default:
-			m.unseen++
-		}
-	}
-	for _, m := range found { // the planner brings them into order
-		gangs = append(gangs, m.gang(owned))
-	}
-	return bound, gangs
-}
-
-// members are the living pods of one owner.
-type members struct {
-	owner   plan.Owner
-	waiting []*corev1.Pod // refused by the scheduler
-	bound   int           // at home
-	unseen  int           // without a node, and not refused by the scheduler
-}
-
-// gang is the work of the members. Those that must start together are all that
-// live: with one that the scheduler has not refused yet the gang is incomplete.
-func (m *members) gang(owned owners) plan.Gang {
-	g := owned.gang(m.owner, m.waiting...)
-	g.Bound = m.bound
-	for _, pod := range m.waiting {
-		g.Pods = append(g.Pods, *pod)
-	}
-	if g.Together {
-		g.Size = max(g.Size, len(m.waiting)+m.bound+m.unseen)
-	}
-	return g
-}
-
-func over(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// pending reports whether a pod is unplaced GPU work.
-func pending(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName == "" && !over(pod) && pod.DeletionTimestamp.IsZero() && asksForGPU(pod) && unschedulable(pod)
-}
-
-// unschedulable reports whether the scheduler has looked at a pod and found no
-// place for it.
-func unschedulable(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled {
-			return c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
-		}
-	}
-	return false
 }

@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/plan"
 	"spillway.dev/spillway/providers"
 	"spillway.dev/spillway/quota"
 )
@@ -40,7 +43,16 @@ type nothing struct{}
 func (nothing) Offers(context.Context, []v1alpha1.BurstProvider) []providers.Offer { return nil }
 
 func observer(c *cluster) *Observer {
+	table, err := NewTable()
+	if err != nil {
+		panic(err) // the built-in kinds
+	}
+	watched := []Watched{
+		{GroupVersionKind: schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}, Whole: true},
+		{GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}},
+	}
 	return &Observer{
+		Table: table, Watched: watched,
 		Cache: c, Synced: func(context.Context) bool { return true }, Offers: nothing{}, Now: time.Now,
 		Book: func(context.Context) (quota.Book, error) { return quota.Book{}, nil },
 	}
@@ -53,7 +65,7 @@ func TestWhatCantBeReadIsAnError(t *testing.T) {
 	if s, err := observer(whole).State(t.Context()); err != nil || len(s.Cluster.Nodes) != 1 {
 		t.Fatalf("State() = %+v, %v", s, err)
 	}
-	if len(whole.asked) < 13 {
+	if len(whole.asked) < 15 {
 		t.Errorf("only %v were read", whole.asked)
 	}
 	for _, kind := range whole.asked {
@@ -82,8 +94,26 @@ func TestBurstsAreReadBeforeNodesBeforePods(t *testing.T) {
 	if _, err := observer(c).State(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	order := []int{slices.Index(c.asked, "*v1alpha1.BurstList"), slices.Index(c.asked, "*v1.NodeList"), slices.Index(c.asked, "*v1.PodList"), slices.Index(c.asked, "*v1.JobList")}
+	order := []int{slices.Index(c.asked, "*v1alpha1.BurstList"), slices.Index(c.asked, "*v1.NodeList"), slices.Index(c.asked, "*v1.PodList"), slices.Index(c.asked, "*v1.JobList"), slices.Index(c.asked, "*unstructured.UnstructuredList")}
 	if order[0] < 0 || !slices.IsSorted(order) {
 		t.Errorf("they were read in the order %v", c.asked)
+	}
+}
+
+// Only those who use Spillway are told why it does nothing for them.
+func TestHeldWorkConcernsTenantsOnly(t *testing.T) {
+	tenant := v1alpha1.BurstTenant{Spec: v1alpha1.BurstTenantSpec{Namespaces: []string{"team"}}}
+	held, waits := plan.Gang{Hold: &plan.Reason{Code: plan.QueueHeld}}, plan.Gang{}
+	var names []string
+	for _, namespace := range []string{"team", "stranger"} {
+		for _, g := range []plan.Gang{held, waits} {
+			g.Owner.Namespace = namespace
+			for _, left := range concerned([]plan.Gang{g}, []v1alpha1.BurstTenant{tenant}) {
+				names = append(names, fmt.Sprint(left.Owner.Namespace, left.Hold != nil))
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"teamtrue", "teamfalse", "strangerfalse"}, names); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -20,7 +20,15 @@ const (
 	AttemptsExhausted   Code = "ATTEMPTS_EXHAUSTED"    // too many bursts for it have failed
 	PreemptionPossible  Code = "PREEMPTION_POSSIBLE"   // the scheduler is making room for it
 	SchedulingGated     Code = "SCHEDULING_GATED"      // a gate holds the pod
+	JobSuspended        Code = "JOB_SUSPENDED"         // its owner keeps its pods from existing
+	KueueNotAdmitted    Code = "KUEUE_NOT_ADMITTED"    // it waits for quota of a Kueue queue
+	QueueHeld           Code = "QUEUE_HELD"            // it waits for quota of another scheduler's queue
 	OtherScheduler      Code = "OTHER_SCHEDULER"       // whose reasons can't be read: its queue may hold the pod
+	SchedulerError      Code = "SCHEDULER_ERROR"       // the scheduler could not look at the pod
+	ClaimMissing        Code = "PVC_MISSING"           // a claim that the pod mounts does not exist
+	ClaimUnbound        Code = "PVC_UNBOUND"           // a claim that binds at once has no volume
+	StartsInOrder       Code = "STARTS_IN_ORDER"       // some members exist only when others run
+	OwnerUnknown        Code = "OWNER_UNKNOWN"         // the owner or group of its pods can't be read
 	PodTerminating      Code = "POD_TERMINATING"       // the pod is being deleted
 	GangIncomplete      Code = "GANG_INCOMPLETE"       // members are missing
 	GangSplit           Code = "GANG_SPLIT"            // a member runs on-prem already
@@ -33,6 +41,7 @@ const (
 	// About who may spend.
 	TenantUnknown       Code = "TENANT_UNKNOWN"        // the namespace has no tenant, or several
 	NamespaceNotEnabled Code = "NAMESPACE_NOT_ENABLED" // the tenant's mode is Off
+	ServicesNotEnabled  Code = "SERVICES_NOT_ENABLED"  // it runs until somebody deletes it
 
 	// About money.
 	NoMaxRuntime      Code = "NO_MAX_RUNTIME"             // the cost has no bound

@@ -174,6 +174,18 @@ func TestDecide(t *testing.T) {
 			given: full.tenant("speech").rules(func(t *v1alpha1.BurstTenantSpec) { t.ID = "vision" }).gang("train", 2).offer("cleura", 2, "2 EUR"),
 			want:  "train: refuse TENANT_UNKNOWN\n",
 		},
+		"a service of a tenant that has not allowed them": {
+			given: full.gang("web", 2).work(func(g *plan.Gang) { g.Service = true }).offer("cleura", 2, "2 EUR"),
+			want:  "web: refuse SERVICES_NOT_ENABLED\n",
+		},
+		"a service of a tenant that has": {
+			given: full.rules(func(t *v1alpha1.BurstTenantSpec) { t.Burst.Services = true }).gang("web", 2).work(func(g *plan.Gang) { g.Service = true }).offer("cleura", 2, "2 EUR"),
+			want:  "web: burst 1xgpu2 at cleura for 1\n",
+		},
+		"a service finds its place at home whoever pays": {
+			given: site().node("rack1", 2).gang("web", 2).work(func(g *plan.Gang) { g.Service = true }).offer("cleura", 2, "2 EUR"),
+			want:  "web: wait FITS_LOCALLY\n",
+		},
 		"mode Off": {
 			given: full.mode(v1alpha1.ModeOff).gang("train", 2).offer("cleura", 2, "2 EUR"),
 			want:  "train: refuse NAMESPACE_NOT_ENABLED\n",

@@ -202,5 +202,11 @@ func (r *run) payer(w *work) (Decision, bool) {
 			Remedy: "set the tenant's burst mode to Observe or On",
 		}), true
 	}
+	if w.Service && !w.tenant.Spec.Burst.Services {
+		return w.decision(Refuse, Reason{
+			Code: ServicesNotEnabled, Message: fmt.Sprintf("the work of this %s runs until somebody deletes it, and services of tenant %s don't burst", w.Owner.Kind, w.tenant.Name),
+			Remedy: "run the work as a Job, or set burst.services of the tenant",
+		}), true
+	}
 	return Decision{}, false
 }

@@ -105,6 +105,8 @@ type Gang struct {
 
 	// Together says that the pods must start together, in one place.
 	Together bool `json:"together,omitempty"`
+	// Service says that the work runs until somebody deletes it.
+	Service bool `json:"service,omitempty"`
 	// Size is how many members the owner wants in all; 0 means those that
 	// exist. A gang that is not complete waits.
 	Size int `json:"size,omitempty"`

@@ -56,6 +56,9 @@ type Config struct {
 	// Unmanaged leaves the controller manager out: nodes without a kubelet
 	// keep their state, and nothing binds volumes or makes accounts.
 	Unmanaged bool
+	// Gates are features that are off by default, for every component. With any
+	// of them the API server serves beta APIs too.
+	Gates []string
 }
 
 // ControlPlane is a running control plane.

@@ -26,7 +26,7 @@ func (c *ControlPlane) etcdArgs() []string {
 }
 
 func (c *ControlPlane) apiserverArgs() []string {
-	return []string{
+	args := []string{
 		fmt.Sprintf("--etcd-servers=https://%s:%d", loopback, c.ports.etcd),
 		"--etcd-cafile=" + c.file("pki", "etcd-ca.crt"),
 		"--etcd-certfile=" + c.file("pki", "etcd-client.crt"),
@@ -50,6 +50,19 @@ func (c *ControlPlane) apiserverArgs() []string {
 		"--enable-bootstrap-token-auth",
 		"--profiling=false",
 	}
+	if len(c.config.Gates) > 0 {
+		args = append(args, "--runtime-config=api/beta=true")
+	}
+	return append(args, c.gateArgs()...)
+}
+
+// gateArgs turn on the features that the configuration asks for.
+func (c *ControlPlane) gateArgs() []string {
+	args := make([]string, 0, len(c.config.Gates))
+	for _, gate := range c.config.Gates {
+		args = append(args, "--feature-gates="+gate+"=true")
+	}
+	return args
 }
 
 // managerArgs are those of the controller manager and the scheduler. Neither
@@ -66,6 +79,7 @@ func (c *ControlPlane) managerArgs(name string) []string {
 		"--kube-api-burst=400",
 		"--profiling=false",
 	}
+	args = append(args, c.gateArgs()...)
 	if name == "kube-scheduler" && c.config.Extender != "" {
 		args = append(args, "--config="+c.file("scheduler.yaml"))
 	}

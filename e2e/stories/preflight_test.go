@@ -116,7 +116,7 @@ func (s *stage) preflight(t *testing.T) {
 			t.Fatal(err)
 		}
 		findings, err := controller.Preflight(t.Context(), c)
-		if err != nil || len(findings) != 6 {
+		if err != nil || len(findings) != 7 {
 			t.Fatalf("%d findings, %v", len(findings), err)
 		}
 		for _, f := range findings {

@@ -11,6 +11,11 @@ const (
 	// approved pods, and change nothing else.
 	ApproverAccount = "spillway-approver"
 
+	// KindsConfigMap, in the system namespace, holds under KindsKey the kinds of
+	// owners that an installation adds to those that Spillway knows.
+	KindsConfigMap = "spillway-kinds"
+	KindsKey       = "kinds.yaml"
+
 	// SystemLabel, true on a namespace, says that it belongs to the cluster
 	// itself: the approver may never act there.
 	SystemLabel = "spillway.dev/system"

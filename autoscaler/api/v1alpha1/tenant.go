@@ -123,6 +123,11 @@ type BurstRules struct {
 	// +listType=set
 	// +optional
 	PriorityClasses []string `json:"priorityClasses,omitempty"`
+	// Services lets pods of Deployments, StatefulSets and other owners that run
+	// until somebody deletes them burst as well. Each of their bursts still ends
+	// at its deadline; their pods are then made anew.
+	// +optional
+	Services bool `json:"services,omitempty"`
 }
 
 // TenantBudget bounds money over a window of time.
