@@ -97,6 +97,7 @@ func TestAnOwnersKindIsTheUsersWord(t *testing.T) {
 	p := &Pods{Client: cache, Owners: live, Events: heard}
 	for _, o := range []plan.Owner{
 		{APIVersion: "v1", Kind: "ConfigMap", Namespace: team, Name: "x", UID: "x"},
+		{APIVersion: "v1", Kind: "Pod", Namespace: team, Name: "bare", UID: "bare"}, // only the approver may change it
 		{APIVersion: "batch/v1", Kind: "Job", Namespace: team, Name: "train", UID: "job"},
 	} {
 		if err := p.TellOwner(t.Context(), o, "BurstRefused", "no money"); err != nil {

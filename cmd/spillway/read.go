@@ -192,7 +192,7 @@ func simulateCommand() *cobra.Command {
 		Use: "simulate", Short: "Say what would happen to a Job, and at what price, without submitting it", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if manifest == "" {
-				return usageError{fmt.Errorf("simulate: -f is missing: name a manifest of Jobs or pods, or - for standard input")}
+				return usageError{fmt.Errorf("simulate: -f is missing: name a manifest of work, or - for standard input")}
 			}
 			s, err := captured("simulate", state)
 			if err != nil {
