@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "spillway.dev/spillway/autoscaler/api/infrastructure/v1alpha1"
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/providers"
 )
 
@@ -56,16 +57,17 @@ const (
 	ReasonListed         = "Listed"         // and the cloud's list has shown it
 )
 
-// Reasons of condition Purchased when it is False: refusals, for ever.
+// Reasons of condition Purchased when it is False: refusals, for ever. They
+// become the reasons why the burst ends.
 const (
-	RefusedSoldOut       = "SoldOut"       // take another offer
-	RefusedLimitReached  = "LimitReached"  // a person must raise our limit at the cloud
-	RefusedRejected      = "Rejected"      // the request can never succeed as written
-	RefusedCleanupFailed = "CleanupFailed" // and something billable is left: stop buying there
-	RefusedNoReservation = "NoReservation" // the ledger has no open reservation
-	RefusedTooLate       = "TooLate"       // nothing was asked before its stamp passed
-	RefusedBroken        = "Broken"        // accepted, then the cloud gave up
-	RefusedVanished      = "Vanished"      // bought, then gone without our doing
+	RefusedSoldOut       = v1alpha1.EndSoldOut       // take another offer
+	RefusedLimitReached  = v1alpha1.EndLimitReached  // a person must raise our limit at the cloud
+	RefusedRejected      = v1alpha1.EndRejected      // the request can never succeed as written
+	RefusedCleanupFailed = v1alpha1.EndCleanupFailed // and something billable is left: stop buying there
+	RefusedNoReservation = v1alpha1.EndNoReservation // the ledger has no open reservation
+	RefusedTooLate       = v1alpha1.EndTooLate       // nothing was asked before its stamp passed
+	RefusedBroken        = v1alpha1.EndBroken        // accepted, then the cloud gave up
+	RefusedVanished      = v1alpha1.EndVanished      // bought, then gone without our doing
 )
 
 // Refusal returns the reason and the cloud's own words when the attempt is

@@ -154,9 +154,9 @@ func (w waiting) over(b record) (reason, message string) {
 	}
 	message = fmt.Sprintf("of %d approved pods %d run at home and %d are deleted", len(b.Spec.Gang.Pods), w.elsewhere, w.gone)
 	if w.elsewhere > 0 {
-		return ReasonServedLocally, message
+		return v1alpha1.EndServedLocally, message
 	}
-	return ReasonWorkloadGone, message
+	return v1alpha1.EndWorkloadGone, message
 }
 
 // unneeded ends a burst whose work was deleted, or found its place at home,

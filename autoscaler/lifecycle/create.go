@@ -80,7 +80,7 @@ func (r *Reconciler) machinesBought(ctx context.Context, b record) (outcome, err
 	}
 	if bought < b.Spec.Machines {
 		if b.now.After(b.at(v1alpha1.MachineRequested).Add(r.Settings.BuyDeadline)) {
-			return outcome{end: ReasonBuyDeadline, message: fmt.Sprintf("%d of %d machines confirmed by %s within %s", bought, b.Spec.Machines, b.Spec.Offer.Provider, r.Settings.BuyDeadline)}, r.bench(ctx, b, ReasonBuyDeadline)
+			return outcome{end: v1alpha1.EndBuyDeadline, message: fmt.Sprintf("%d of %d machines confirmed by %s within %s", bought, b.Spec.Machines, b.Spec.Offer.Provider, r.Settings.BuyDeadline)}, r.bench(ctx, b, v1alpha1.EndBuyDeadline)
 		}
 		return outcome{wait: r.Settings.Poll}, nil
 	}

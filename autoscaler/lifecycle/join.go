@@ -31,7 +31,7 @@ func (r *Reconciler) nodesJoined(ctx context.Context, b record) (outcome, error)
 	for _, v := range views {
 		if words := lost(v); words != "" {
 			b.keepTimes(v)
-			return outcome{end: ReasonMachineLost, message: fmt.Sprintf("machine %s at %s %s", v.Name, b.Spec.Offer.Provider, words)}, r.bench(ctx, b, ReasonMachineLost)
+			return outcome{end: v1alpha1.EndMachineLost, message: fmt.Sprintf("machine %s at %s %s", v.Name, b.Spec.Offer.Provider, words)}, r.bench(ctx, b, v1alpha1.EndMachineLost)
 		}
 		missing, err := r.notReady(ctx, b, v)
 		if err != nil {
@@ -65,9 +65,9 @@ func (r *Reconciler) lateJoin(ctx context.Context, b record, views []capi.View, 
 	switch {
 	case !joined && b.now.After(r.Settings.joinBy(p, bought)):
 		message := fmt.Sprintf("%s; the join deadline %s has passed and the join token with it", waiting, r.Settings.joinBy(p, bought).Format(time.RFC3339))
-		return outcome{end: ReasonJoinDeadline, message: message}, r.bench(ctx, b, ReasonJoinDeadline)
+		return outcome{end: v1alpha1.EndJoinDeadline, message: message}, r.bench(ctx, b, v1alpha1.EndJoinDeadline)
 	case b.now.After(r.Settings.readyBy(p, bought)):
-		return outcome{end: ReasonReadyDeadline, message: fmt.Sprintf("%s; the deadline %s has passed", waiting, r.Settings.readyBy(p, bought).Format(time.RFC3339))}, r.bench(ctx, b, ReasonReadyDeadline)
+		return outcome{end: v1alpha1.EndReadyDeadline, message: fmt.Sprintf("%s; the deadline %s has passed", waiting, r.Settings.readyBy(p, bought).Format(time.RFC3339))}, r.bench(ctx, b, v1alpha1.EndReadyDeadline)
 	}
 	return outcome{wait: r.Settings.Poll}, nil
 }

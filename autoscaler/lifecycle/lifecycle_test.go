@@ -112,8 +112,8 @@ func TestSettlement(t *testing.T) {
 
 func TestWhatFailedAtTheProviderIsNotCharged(t *testing.T) {
 	for reason, want := range map[string]string{
-		ReasonJoinDeadline: quota.CauseProviderFault, infra.RefusedBroken: quota.CauseProviderFault,
-		ReasonWorkFailed: ReasonWorkFailed, "Deleted": "Deleted",
+		v1alpha1.EndJoinDeadline: quota.CauseProviderFault, infra.RefusedBroken: quota.CauseProviderFault,
+		v1alpha1.EndWorkFailed: v1alpha1.EndWorkFailed, v1alpha1.EndDeleted: v1alpha1.EndDeleted,
 	} {
 		b := settlingBurst(func(*v1alpha1.Burst) {})
 		b.end(reason, "")

@@ -35,21 +35,21 @@ func (r *Reconciler) tooLate(ctx context.Context, b record) (reason, message str
 	}
 	switch l := b.Status.Lease; {
 	case b.now.After(b.Spec.Deadline.Time):
-		return ReasonOutOfTime, fmt.Sprintf("the deadline %s has passed", b.Spec.Deadline.UTC().Format(time.RFC3339)), nil
+		return v1alpha1.EndOutOfTime, fmt.Sprintf("the deadline %s has passed", b.Spec.Deadline.UTC().Format(time.RFC3339)), nil
 	case !b.has(v1alpha1.Reserved):
 		if b.now.After(begun.Add(patience)) {
-			return ReasonBudgetExceeded, "nothing was reserved: " + fmt.Sprintf(failed, patience), nil
+			return v1alpha1.EndBudgetExceeded, "nothing was reserved: " + fmt.Sprintf(failed, patience), nil
 		}
 		return "", "", nil
 	case !b.has(v1alpha1.Staged) && b.now.After(begun.Add(patience)):
-		return ReasonStagingStalled, fmt.Sprintf("staging made no progress for %s, at %d of %d bytes", patience, b.Status.Data.StagedBytes, b.Status.Data.TotalBytes), nil
+		return v1alpha1.EndStagingStalled, fmt.Sprintf("staging made no progress for %s, at %d of %d bytes", patience, b.Status.Data.StagedBytes, b.Status.Data.TotalBytes), nil
 	case !b.has(v1alpha1.MachineRequested):
 		if b.now.After(begun.Add(patience)) {
-			return ReasonBuyDeadline, "no machine could be asked for: " + fmt.Sprintf(failed, patience), nil
+			return v1alpha1.EndBuyDeadline, "no machine could be asked for: " + fmt.Sprintf(failed, patience), nil
 		}
 		return "", "", nil
 	case l != nil && b.now.After(l.Hard.Time):
-		return ReasonMachineLost, "the last lease has run out: the node has ended itself", nil
+		return v1alpha1.EndMachineLost, "the last lease has run out: the node has ended itself", nil
 	case b.has(v1alpha1.NodeJoined):
 		return r.idleTooLong(ctx, b)
 	}
@@ -72,11 +72,11 @@ func (r *Reconciler) idleTooLong(ctx context.Context, b record) (reason, message
 	fill := r.Settings.StagingPatience + time.Duration(b.Status.Data.TotalBytes/slowestFill)*time.Second
 	switch {
 	case lost != "":
-		return ReasonMachineLost, lost, nil
+		return v1alpha1.EndMachineLost, lost, nil
 	case b.has(v1alpha1.KeyReleased) && b.now.After(b.at(v1alpha1.KeyReleased).Add(r.Settings.StagingPatience)):
-		return ReasonReadyDeadline, fmt.Sprintf("its pods could not be let in within %s; the controller's log has the errors", r.Settings.StagingPatience), nil
+		return v1alpha1.EndReadyDeadline, fmt.Sprintf("its pods could not be let in within %s; the controller's log has the errors", r.Settings.StagingPatience), nil
 	case !b.has(v1alpha1.KeyReleased) && b.now.After(latest(b.at(v1alpha1.NodeJoined), b.at(v1alpha1.Staged)).Add(fill)):
-		return ReasonStagingStalled, fmt.Sprintf("the nodes' caches are not filled after %s%s", fill, r.problems(b)), nil
+		return v1alpha1.EndStagingStalled, fmt.Sprintf("the nodes' caches are not filled after %s%s", fill, r.problems(b)), nil
 	}
 	return "", "", nil
 }

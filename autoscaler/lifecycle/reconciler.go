@@ -115,7 +115,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	if !burst.DeletionTimestamp.IsZero() && !b.ending() && !b.has(v1alpha1.WorkDone) {
-		if err := r.save(ctx, b, func() { b.end("Deleted", "the Burst was deleted") }); err != nil {
+		if err := r.save(ctx, b, func() { b.end(v1alpha1.EndDeleted, "the Burst was deleted") }); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

@@ -12,22 +12,8 @@ import (
 	"spillway.dev/spillway/quota/money"
 )
 
-// Reasons why a burst ends; they are part of the API.
-const (
-	ReasonBudgetExceeded  = "BudgetExceeded"
-	ReasonBuyDeadline     = "BuyDeadline"
-	ReasonJoinDeadline    = "JoinDeadline"
-	ReasonReadyDeadline   = "ReadyDeadline"
-	ReasonMachineLost     = "MachineLost"
-	ReasonStagingRefused  = "StagingRefused"
-	ReasonStagingStalled  = "StagingStalled"
-	ReasonServedLocally   = "ServedLocally"
-	ReasonWorkloadGone    = "WorkloadGone"
-	ReasonWorkSucceeded   = "Succeeded"
-	ReasonWorkFailed      = "WorkFailed"
-	ReasonOutOfTime       = "OutOfTime"
-	ReasonNothingReserved = "NothingReserved"
-)
+// ReasonNothingReserved settles a burst that never had a reservation.
+const ReasonNothingReserved = "NothingReserved"
 
 // reserve books the whole worst case against every budget on the path, before
 // a byte moves or a machine is asked for.
@@ -42,10 +28,10 @@ func (r *Reconciler) reserveCeiling(ctx context.Context, b record) (outcome, err
 	}
 	_, err = r.Ledger.Reserve(ctx, res)
 	if short, ok := errors.AsType[*quota.ShortError](err); ok {
-		return outcome{end: ReasonBudgetExceeded, message: short.Error()}, nil
+		return outcome{end: v1alpha1.EndBudgetExceeded, message: short.Error()}, nil
 	}
 	if errors.Is(err, quota.ErrOverrun) || errors.Is(err, quota.ErrNoBudget) || errors.Is(err, quota.ErrInvalid) {
-		return outcome{end: ReasonBudgetExceeded, message: err.Error()}, nil
+		return outcome{end: v1alpha1.EndBudgetExceeded, message: err.Error()}, nil
 	}
 	if err != nil {
 		return outcome{}, err

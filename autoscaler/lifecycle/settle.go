@@ -125,7 +125,7 @@ func (b record) cause() string {
 		reason, _ = b.why(v1alpha1.WorkDone)
 	}
 	switch reason {
-	case ReasonBuyDeadline, ReasonJoinDeadline, ReasonReadyDeadline, ReasonMachineLost, ReasonStagingStalled,
+	case v1alpha1.EndBuyDeadline, v1alpha1.EndJoinDeadline, v1alpha1.EndReadyDeadline, v1alpha1.EndMachineLost, v1alpha1.EndStagingStalled,
 		infra.RefusedSoldOut, infra.RefusedLimitReached, infra.RefusedRejected, infra.RefusedBroken, infra.RefusedVanished, infra.RefusedCleanupFailed:
 		return quota.CauseProviderFault
 	}

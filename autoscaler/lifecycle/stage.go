@@ -28,7 +28,7 @@ func (r *Reconciler) startStaging(ctx context.Context, b record) (outcome, error
 func (r *Reconciler) finishStaging(ctx context.Context, b record) (outcome, error) {
 	s, err := r.Data.Stage(ctx, b.Burst)
 	if refused, ok := refusedStaging(err); ok {
-		return outcome{end: ReasonStagingRefused, message: refused}, nil
+		return outcome{end: v1alpha1.EndStagingRefused, message: refused}, nil
 	}
 	switch {
 	case err != nil && b.has(v1alpha1.MachineRequested): // the machine is looked after all the same

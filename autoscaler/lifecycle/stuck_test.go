@@ -32,25 +32,25 @@ func TestNoNeighbourHoldsAMachine(t *testing.T) {
 		within time.Duration // from the fault to the machine's end; 0: the burst's deadline
 	}{
 		"the stager can't make a key": {
-			"", func(b *bench) { b.vault.prepare = errDown() }, ReasonStagingStalled, time.Hour,
+			"", func(b *bench) { b.vault.prepare = errDown() }, v1alpha1.EndStagingStalled, time.Hour,
 		},
 		"staging never ends": {
-			"", func(b *bench) { b.vault.unstaged = true }, ReasonStagingStalled, time.Hour,
+			"", func(b *bench) { b.vault.unstaged = true }, v1alpha1.EndStagingStalled, time.Hour,
 		},
 		"the staging store goes down while the machine boots": {
-			"", func(b *bench) { b.vault.unstaged = true; b.later(time.Minute, func() { b.vault.stage = errDown() }) }, ReasonStagingStalled, time.Hour,
+			"", func(b *bench) { b.vault.unstaged = true; b.later(time.Minute, func() { b.vault.stage = errDown() }) }, v1alpha1.EndStagingStalled, time.Hour,
 		},
 		"the machine is lost while its node waits for the key": {
-			v1alpha1.NodeJoined, func(b *bench) { b.vault.release = errDown(); b.yard.lose() }, ReasonMachineLost, time.Hour,
+			v1alpha1.NodeJoined, func(b *bench) { b.vault.release = errDown(); b.yard.lose() }, v1alpha1.EndMachineLost, time.Hour,
 		},
 		"the node reboots before it holds the key": {
-			v1alpha1.NodeJoined, func(b *bench) { b.reboot() }, ReasonMachineLost, time.Hour,
+			v1alpha1.NodeJoined, func(b *bench) { b.reboot() }, v1alpha1.EndMachineLost, time.Hour,
 		},
 		"the node never fills its cache": {
-			v1alpha1.NodeJoined, func(b *bench) { b.agents.empty = true }, ReasonStagingStalled, time.Hour,
+			v1alpha1.NodeJoined, func(b *bench) { b.agents.empty = true }, v1alpha1.EndStagingStalled, time.Hour,
 		},
 		"the pods can't be let in": {
-			v1alpha1.NodeJoined, func(b *bench) { b.work.admit = map[string]error{"pod-0": errDown()} }, ReasonReadyDeadline, time.Hour,
+			v1alpha1.NodeJoined, func(b *bench) { b.work.admit = map[string]error{"pod-0": errDown()} }, v1alpha1.EndReadyDeadline, time.Hour,
 		},
 		"the records can't be written any more": {
 			v1alpha1.PodsAdmitted, func(b *bench) { b.full(); b.later(2*time.Hour, b.free) }, "ResultsLost", time.Hour,
@@ -59,10 +59,10 @@ func TestNoNeighbourHoldsAMachine(t *testing.T) {
 			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.release = errDown() }, "Succeeded", 0,
 		},
 		"the node falls silent while the work runs": {
-			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true }, ReasonMachineLost, 90 * time.Minute,
+			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true }, v1alpha1.EndMachineLost, 90 * time.Minute,
 		},
 		"the machine powers off while the work runs": {
-			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true; b.yard.off() }, ReasonMachineLost, time.Hour,
+			v1alpha1.PodsAdmitted, func(b *bench) { b.timers = nil; b.agents.silent = true; b.yard.off() }, v1alpha1.EndMachineLost, time.Hour,
 		},
 		"results can't be verified": {
 			v1alpha1.PodsAdmitted, func(b *bench) { b.vault.hand = errDown() }, "ResultsLost", time.Hour,
@@ -166,7 +166,7 @@ func TestTheJoinTokenOutlivesTheWait(t *testing.T) {
 	}
 	b.liveOn(time.Hour)
 	got := b.fact(v1alpha1.Failed)
-	for _, want := range []string{ReasonJoinDeadline, "join token", "spillway://spw-0123abcd-0"} {
+	for _, want := range []string{v1alpha1.EndJoinDeadline, "join token", "spillway://spw-0123abcd-0"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("Failed = %s, want %q in it", got, want)
 		}
@@ -193,7 +193,7 @@ func TestTheMeterStopsWhereTheMachineWent(t *testing.T) {
 	if got := b.books.settlement.MachineEnd; !got.Equal(lost) {
 		t.Errorf("paid until %s, the machine went at %s", got, lost)
 	}
-	if len(b.yard.views) != 1 || !strings.Contains(b.fact(v1alpha1.WorkDone), ReasonMachineLost) {
+	if len(b.yard.views) != 1 || !strings.Contains(b.fact(v1alpha1.WorkDone), v1alpha1.EndMachineLost) {
 		t.Errorf("machines %+v, WorkDone = %s", b.yard.views, b.fact(v1alpha1.WorkDone))
 	}
 }

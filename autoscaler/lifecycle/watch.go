@@ -28,21 +28,21 @@ func (r *Reconciler) workDone(ctx context.Context, b record) (outcome, error) {
 	}
 	switch {
 	case b.now.After(b.Spec.Deadline.Time):
-		return outcome{status: metav1.ConditionFalse, reason: ReasonOutOfTime, message: fmt.Sprintf("the deadline %s has passed", b.Spec.Deadline.UTC().Format(time.RFC3339))}, nil
+		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndOutOfTime, message: fmt.Sprintf("the deadline %s has passed", b.Spec.Deadline.UTC().Format(time.RFC3339))}, nil
 	case b.now.After(b.Status.Lease.Hard.Time):
-		return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: "the last lease has run out: the node has ended itself"}, r.bench(ctx, b, ReasonMachineLost)
+		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndMachineLost, message: "the last lease has run out: the node has ended itself"}, r.bench(ctx, b, v1alpha1.EndMachineLost)
 	case t.running+t.waiting > 0:
 		lost, err := r.lostMachine(ctx, b)
 		if err != nil || lost == "" {
 			return outcome{wait: r.Settings.Poll}, err
 		}
-		return outcome{status: metav1.ConditionFalse, reason: ReasonMachineLost, message: lost}, r.bench(ctx, b, ReasonMachineLost)
+		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndMachineLost, message: lost}, r.bench(ctx, b, v1alpha1.EndMachineLost)
 	case t.succeeded == 0 && t.failed == 0:
-		return outcome{status: metav1.ConditionFalse, reason: ReasonWorkloadGone, message: "the approved pods are deleted"}, nil
+		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndWorkloadGone, message: "the approved pods are deleted"}, nil
 	case t.failed > 0:
-		return outcome{status: metav1.ConditionFalse, reason: ReasonWorkFailed, message: fmt.Sprintf("%d of %d pods failed", t.failed, t.failed+t.succeeded)}, nil
+		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndWorkFailed, message: fmt.Sprintf("%d of %d pods failed", t.failed, t.failed+t.succeeded)}, nil
 	}
-	return outcome{reason: ReasonWorkSucceeded, message: fmt.Sprintf("%d pods finished", t.succeeded)}, nil
+	return outcome{reason: v1alpha1.EndSucceeded, message: fmt.Sprintf("%d pods finished", t.succeeded)}, nil
 }
 
 // tally counts the approved pods by where they are.

@@ -67,15 +67,15 @@ const (
 // cases: H-18 hashicorp/nomad#25808, F41 ray-project/ray#25525
 func faultOf(reason string) fault {
 	switch reason {
-	case "Succeeded", "ServedLocally", "WorkloadGone", "Deleted":
+	case v1alpha1.EndSucceeded, v1alpha1.EndServedLocally, v1alpha1.EndWorkloadGone, v1alpha1.EndDeleted:
 		return noFault
-	case "WorkFailed", "OutOfTime", "StagingRefused":
+	case v1alpha1.EndWorkFailed, v1alpha1.EndOutOfTime, v1alpha1.EndStagingRefused:
 		return workFault
-	case "BudgetExceeded", "NoReservation":
+	case v1alpha1.EndBudgetExceeded, v1alpha1.EndNoReservation:
 		return moneyFault
-	case "SoldOut", "LimitReached":
+	case v1alpha1.EndSoldOut, v1alpha1.EndLimitReached:
 		return marketFault
-	case "Rejected":
+	case v1alpha1.EndRejected:
 		return neverFault
 	}
 	return offerFault

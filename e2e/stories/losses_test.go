@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
-	"spillway.dev/spillway/autoscaler/lifecycle"
 	"spillway.dev/spillway/e2e/demo"
 	"spillway.dev/spillway/providers/fake"
 )
@@ -43,7 +42,7 @@ func (s *stage) nobodyHome(t *testing.T) {
 	}
 	for _, b := range bursts {
 		failed := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.Failed)
-		if b.Spec.Offer.Provider == "rhein" && (failed == nil || failed.Reason != lifecycle.ReasonJoinDeadline || b.Status.Cost.Spent != "0.00 EUR") {
+		if b.Spec.Offer.Provider == "rhein" && (failed == nil || failed.Reason != v1alpha1.EndJoinDeadline || b.Status.Cost.Spent != "0.00 EUR") {
 			t.Errorf("the silent machine ended with %+v and cost the tenant %s", failed, b.Status.Cost.Spent)
 		}
 	}
