@@ -20,6 +20,7 @@ func mayImport() map[string]string {
 		"providers":             "quota/money",
 		"providers/fake":        "providers quota/money",
 		"providers/conformance": "providers quota/money",
+		"providers/openstack":   "providers",
 
 		"datasync":        "datasync/seal",
 		"datasync/seal":   "",
