@@ -117,7 +117,7 @@ func (d *Driver) build(ctx context.Context, s *session, req providers.Request, h
 	}
 	drive := true
 	result := servers.Create(ctx, s.compute, servers.CreateOpts{
-		Name: req.Name, ImageRef: image, FlavorRef: flavor, AvailabilityZone: req.Offer.Zone,
+		Name: req.Name, ImageRef: image.ID, FlavorRef: flavor, AvailabilityZone: req.Offer.Zone,
 		Networks: []servers.Network{{Port: port.ID}}, ConfigDrive: &drive, Metadata: markOf(req).metadata(),
 		// Encoded here: the library sends what looks encoded as it is.
 		UserData: []byte(base64.StdEncoding.EncodeToString(req.UserData)),

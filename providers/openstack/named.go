@@ -36,24 +36,39 @@ func listFlavors(ctx context.Context, s *session) ([]flavors.Flavor, error) {
 	return flavors.ExtractFlavors(pages)
 }
 
-// imageNamed is the id of an image. Names of images are not unique.
-func imageNamed(ctx context.Context, s *session, name string) (string, error) {
+// imageNamed is an image. Names of images are not unique.
+func imageNamed(ctx context.Context, s *session, name string) (images.Image, error) {
 	if looksLikeID(name) {
-		return name, nil
+		image, err := images.Get(ctx, s.image, name).Extract()
+		if err != nil {
+			return images.Image{}, fmt.Errorf("image %s: %w", name, err)
+		}
+		return *image, nil
 	}
 	pages, err := images.List(s.image, images.ListOpts{Name: name, Status: images.ImageStatusActive}).AllPages(ctx)
 	if err != nil {
-		return "", fmt.Errorf("image %q: %w", name, err)
+		return images.Image{}, fmt.Errorf("image %q: %w", name, err)
 	}
 	found, err := images.ExtractImages(pages)
 	if err != nil {
-		return "", fmt.Errorf("image %q: %w", name, err)
+		return images.Image{}, fmt.Errorf("image %q: %w", name, err)
 	}
 	var ids []string
 	for _, i := range found {
 		ids = append(ids, i.ID)
 	}
-	return only("image", name, ids)
+	if _, err := only("image", name, ids); err != nil {
+		return images.Image{}, err
+	}
+	return found[0], nil
+}
+
+// archOf is the architecture that an image says it is for, in Kubernetes' words.
+func archOf(image images.Image) string {
+	if image.Properties["architecture"] == "aarch64" {
+		return "arm64"
+	}
+	return "amd64"
 }
 
 // networkNamed is the id of a network.

@@ -27,6 +27,14 @@ func (d *Driver) Offers(ctx context.Context) ([]providers.Offer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What can't be made is not offered: a wrong name shows here, not at a purchase.
+	image, err := imageNamed(ctx, s, d.config.Image)
+	if err != nil {
+		return nil, inMaking(op, err)
+	}
+	if _, err := networkNamed(ctx, s, d.config.Network); err != nil {
+		return nil, inMaking(op, err)
+	}
 	all, err := listFlavors(ctx, s)
 	if err != nil {
 		return nil, inListing(op, err)
@@ -41,7 +49,9 @@ func (d *Driver) Offers(ctx context.Context) ([]providers.Offer, error) {
 			f.ExtraSpecs = specs
 		}
 		if gpu, source, ok := d.detect(f.Name, f.ExtraSpecs); ok {
-			offers = append(offers, d.offer(f, gpu, source, time.Now()))
+			offer := d.offer(f, gpu, source, time.Now())
+			offer.Arch = archOf(image)
+			offers = append(offers, offer)
 		}
 	}
 	return offers, nil
@@ -52,7 +62,7 @@ func (d *Driver) offer(f flavors.Flavor, gpu GPU, source string, now time.Time) 
 		Provider: d.config.Provider, Region: d.config.Region, Country: d.config.Country,
 		InstanceType: f.Name, CapacityType: "on-demand",
 		GPUModel: gpu.Model, GPUs: gpu.Count, GPUResource: nvidia,
-		MilliCPU: int64(f.VCPUs) * 1000, MemoryMiB: int64(f.RAM), DiskGiB: int64(f.Disk + f.Ephemeral), Arch: "amd64",
+		MilliCPU: int64(f.VCPUs) * 1000, MemoryMiB: int64(f.RAM), DiskGiB: int64(f.Disk + f.Ephemeral),
 		Meter: d.cloud.meter, SoldOut: soldOut(f.ExtraSpecs), Seen: now,
 		Labels: map[string]string{LabelGPUSource: source},
 	}

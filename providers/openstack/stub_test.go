@@ -200,6 +200,38 @@ func TestOldCloud(t *testing.T) {
 	}
 }
 
+// What a purchase would stumble over shows in the offers, with the remedy.
+func TestOffersNeedImageAndNetwork(t *testing.T) {
+	image := func(id string) map[string]any {
+		return map[string]any{"id": id, "name": "debian", "status": "active", "architecture": "aarch64"}
+	}
+	tests := map[string]struct {
+		given func(*stub)
+		words string // "": offered
+	}{
+		"all there":     {func(s *stub) { s.list("image/v2/images", "images", image("a")) }, ""},
+		"no image":      {func(s *stub) { s.list("image/v2/images", "images") }, `no image named "debian"`},
+		"two images":    {func(s *stub) { s.list("image/v2/images", "images", image("a"), image("b")) }, "2 images are named"},
+		"no network":    {func(s *stub) { s.list("network/v2.0/networks", "networks") }, `no network named "machines"`},
+		"broken images": {func(s *stub) { s.answer("GET /east/image/v2/images", http.StatusBadGateway, "") }, "502"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newStub(t)
+			tt.given(s)
+			d := s.driver(t)
+			d.config.GPUs = map[string]GPU{"h100-380": {"H100-80", 1}}
+			offers, err := d.Offers(t.Context())
+			switch {
+			case tt.words == "" && (err != nil || len(offers) != 1 || offers[0].Arch != "arm64"):
+				t.Errorf("got %+v, %v", offers, err)
+			case tt.words != "" && (err == nil || !strings.Contains(err.Error(), tt.words)):
+				t.Errorf("got %v, want words about %s", err, tt.words)
+			}
+		})
+	}
+}
+
 // A region that the catalogue doesn't have is refused by name; another one is
 // never taken in its place.
 func TestRegionThatIsNone(t *testing.T) {
