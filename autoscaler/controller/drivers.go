@@ -65,9 +65,22 @@ func (d *drivers) of(ctx context.Context, provider string) (providers.Driver, er
 // DialOpenStack is the driver "openstack" for [Config.Dialers]. The credentials
 // Secret holds clouds.yaml; see [openstack.ReadLogin].
 func DialOpenStack(p *v1alpha1.BurstProvider, credential map[string][]byte, installation string) (providers.Driver, error) {
+	config, err := OpenStackConfig(p, credential, installation)
+	if err != nil {
+		return nil, err
+	}
+	d, err := openstack.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// OpenStackConfig reads the driver's settings from a provider and its credential.
+func OpenStackConfig(p *v1alpha1.BurstProvider, credential map[string][]byte, installation string) (openstack.Config, error) {
 	login, err := openstack.ReadLogin(credential, p.Spec.Region)
 	if err != nil {
-		return nil, fmt.Errorf("credential of provider %s, Secret %s/%s: %w", p.Name, v1alpha1.SystemNamespace, p.Spec.CredentialsSecret, err)
+		return openstack.Config{}, fmt.Errorf("credential of provider %s, Secret %s/%s: %w", p.Name, v1alpha1.SystemNamespace, p.Spec.CredentialsSecret, err)
 	}
 	if p.Spec.Endpoint != "" {
 		login.Auth.IdentityEndpoint = p.Spec.Endpoint
@@ -77,12 +90,8 @@ func DialOpenStack(p *v1alpha1.BurstProvider, credential map[string][]byte, inst
 	for flavor, stated := range m.GPUs {
 		gpus[flavor] = openstack.GPU{Model: stated.Model, Count: int(stated.Count)}
 	}
-	d, err := openstack.New(openstack.Config{
+	return openstack.Config{
 		Provider: p.Name, Region: p.Spec.Region, Country: p.Spec.Country, Installation: installation, Login: login,
 		Image: m.Image, Network: m.Network, SecurityGroups: m.SecurityGroups, Addresses: m.AddressNetwork, GPUs: gpus,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
+	}, nil
 }

@@ -40,6 +40,7 @@ func TestOpenStack(t *testing.T) {
 		"a leftover is found by its mark alone": leftovers,
 		"a refusal says which limit":            whichLimit,
 		"a failed machine says why":             whyFailed,
+		"a whole burst":                         wholeBurst,
 	} {
 		t.Run(name, func(t *testing.T) { story(t, newWorld(t, lab)) })
 	}
@@ -76,7 +77,7 @@ type world struct {
 	proxy   *openstack.Proxy
 	driver  *driver.Driver
 	expires time.Time
-	lag     atomic.Int32 // moments for which lists of servers are empty
+	lag     atomic.Int32 // moments for which lists are empty
 }
 
 func newWorld(t testing.TB, lab *openstack.Lab) *world {
@@ -201,15 +202,21 @@ func (w *world) trouble(trouble conformance.Trouble) error {
 		return w.project.Lock(ctx)
 	case conformance.ListLags:
 		w.lag.Store(4)
-		w.proxy.Script(openstack.Fault{
-			Method: http.MethodGet, Path: "/servers/detail$", Effect: openstack.Edit, Times: -1,
-			Edit: func(body []byte) []byte {
-				if w.lag.Load() > 0 {
-					return []byte(`{"servers": []}`)
-				}
-				return body
-			},
-		})
+		for _, list := range []string{"servers", "ports"} {
+			path := "/" + list + "$"
+			if list == "servers" {
+				path = "/servers/detail$"
+			}
+			w.proxy.Script(openstack.Fault{
+				Method: http.MethodGet, Path: path, Effect: openstack.Edit, Times: -1,
+				Edit: func(body []byte) []byte {
+					if w.lag.Load() > 0 {
+						return fmt.Appendf(nil, `{"%s": []}`, list)
+					}
+					return body
+				},
+			})
+		}
 		return nil
 	default:
 		return fmt.Errorf("the lab can't make trouble %q", trouble)

@@ -114,6 +114,7 @@ type Server struct {
 	ID, Name, Status string
 	Metadata         map[string]string
 	TaskState        string `json:"OS-EXT-STS:task_state"`
+	UserData         string `json:"OS-EXT-SRV-ATTR:user_data"` // base64
 }
 
 // Part is a port or a floating address as the administrator sees it.

@@ -163,6 +163,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(res.StatusCode)
 	if ordered && fault.Effect == CutAnswer {
 		_, _ = w.Write(body[:len(body)/2])
+		_ = http.NewResponseController(w).Flush() // an answer that has not begun would be asked for again
 		panic(http.ErrAbortHandler)
 	}
 	_, _ = w.Write(body) // a caller that has gone needs no answer

@@ -84,8 +84,9 @@ func (d *Driver) lookUp(ctx context.Context, s *session, req providers.Request) 
 	return held, nil
 }
 
-// adopt returns the one machine of a token and deletes further ones: two
-// processes that created at the same time choose the same one.
+// adopt returns the one machine of a token and deletes further ones, with what
+// was made for them: two processes that created at the same time choose the same
+// one.
 func (d *Driver) adopt(ctx context.Context, s *session, held holding) (providers.Machine, error) {
 	slices.SortFunc(held.servers, older)
 	winner := held.servers[0]
@@ -94,7 +95,14 @@ func (d *Driver) adopt(ctx context.Context, s *session, held holding) (providers
 			return providers.Machine{}, failure(opCreate, fmt.Errorf("remove duplicate server %s: %w", other.thing.ID, err))
 		}
 	}
-	return d.machine(winner, held.partsOf(winner.thing.ID, true)), nil
+	mine, all := held.partsOf(winner.thing.ID, false), held.partsOf(winner.thing.ID, true)
+	if len(mine.ports) > 0 && len(all.ports) > len(mine.ports) { // made for a server that lost
+		if err := d.removeParts(ctx, s, all.without(mine)); err != nil {
+			return providers.Machine{}, failure(opCreate, fmt.Errorf("remove what was made twice: %w", err))
+		}
+		all = mine
+	}
+	return d.machine(winner, all), nil
 }
 
 // build makes port, address and server, in this order, around what an earlier
@@ -116,18 +124,37 @@ func (d *Driver) build(ctx context.Context, s *session, req providers.Request, h
 		return providers.Machine{}, err
 	}
 	drive := true
-	result := servers.Create(ctx, s.compute, servers.CreateOpts{
+	opts := described{CreateOpts: servers.CreateOpts{
 		Name: req.Name, ImageRef: image.ID, FlavorRef: flavor, AvailabilityZone: req.Offer.Zone,
 		Networks: []servers.Network{{Port: port.ID}}, ConfigDrive: &drive, Metadata: markOf(req).metadata(),
 		// Encoded here: the library sends what looks encoded as it is.
 		UserData: []byte(base64.StdEncoding.EncodeToString(req.UserData)),
-	}, nil)
-	id, err := idOf(result)
+	}}
+	if s.recent {
+		opts.description = markOf(req).text()
+	}
+	id, err := idOf(servers.Create(ctx, s.compute, opts, nil))
 	if err != nil {
 		return providers.Machine{}, err
 	}
 	d.remember(req.Token, id, time.Now())
 	return d.lookAgain(ctx, s, req, id), nil
+}
+
+// described adds a description, which outlives a server where its metadata does
+// not. The library knows none.
+type described struct {
+	servers.CreateOpts
+	description string // empty: none
+}
+
+// ToServerCreateMap implements [servers.CreateOptsBuilder].
+func (d described) ToServerCreateMap() (map[string]any, error) {
+	body, err := d.CreateOpts.ToServerCreateMap()
+	if server, ok := body["server"].(map[string]any); ok && d.description != "" {
+		server["description"] = d.description
+	}
+	return body, err
 }
 
 // idOf reads the new server's id. Open Telekom Cloud throttles with a success

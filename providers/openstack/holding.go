@@ -31,7 +31,8 @@ type marked[T any] struct {
 }
 
 // hold lists what carries this installation's mark; a name narrows it down to
-// the servers and ports of that name. Parts come first: a part that is seen
+// the servers and ports of that name, and leaves out addresses where machines
+// get none. Parts come first: a part that is seen
 // without a server then has none, also when servers are made meanwhile.
 func (d *Driver) hold(ctx context.Context, s *session, name string) (holding, error) {
 	var h holding
@@ -40,7 +41,7 @@ func (d *Driver) hold(ctx context.Context, s *session, name string) (holding, er
 		return h, err
 	}
 	h.ports = ours(d, allPorts, func(p ports.Port) (mark, bool) { return readText(p.Description) })
-	if s.floating {
+	if s.floating && (name == "" || d.config.Addresses != "") {
 		addresses, err := listAddresses(ctx, s)
 		if err != nil {
 			return h, err
@@ -169,6 +170,26 @@ func (h holding) partsOf(server string, first bool) holding {
 		}
 	}
 	return mine
+}
+
+// without is the parts that other does not have.
+func (h holding) without(other holding) holding {
+	var rest holding
+	has := map[string]bool{}
+	for _, p := range other.parts() {
+		has[p.ID] = true
+	}
+	for _, p := range h.ports {
+		if !has[p.thing.ID] {
+			rest.ports = append(rest.ports, p)
+		}
+	}
+	for _, a := range h.addresses {
+		if !has[a.thing.ID] {
+			rest.addresses = append(rest.addresses, a)
+		}
+	}
+	return rest
 }
 
 func (h holding) parts() []providers.Part {

@@ -41,7 +41,7 @@ func (d *Driver) Offers(ctx context.Context) ([]providers.Offer, error) {
 	}
 	var offers []providers.Offer
 	for _, f := range all {
-		if !s.inline {
+		if !s.recent {
 			specs, err := flavors.ListExtraSpecs(ctx, s.compute, f.ID).Extract()
 			if err != nil {
 				return nil, inListing(op, fmt.Errorf("extra specs of flavor %s: %w", f.Name, err))

@@ -16,18 +16,19 @@ import (
 	"spillway.dev/spillway/providers"
 )
 
-// inlineSpecs is the microversion since which flavors are listed with their
-// extra specs; older clouds are asked flavor by flavor. Nothing else that the
-// driver does needs more than the first version of the API.
+// wanted is the microversion since which flavors are listed with their extra
+// specs; servers have descriptions since 2.19. Older clouds are asked flavor by
+// flavor, and know nothing of ours about servers that are gone. Nothing else that
+// the driver does needs more than the first version of the API.
 // cases: D-22 gtema/openstack#1218, cloud-provider-openstack#1394
-const inlineSpecs = "2.61"
+const wanted = "2.61"
 
 // session is a logged-in account.
 type session struct {
 	compute, network, image *gophercloud.ServiceClient
 
 	project  string
-	inline   bool // flavors come with their extra specs
+	recent   bool // the compute service speaks the wanted microversion
 	floating bool // the network service knows floating addresses
 }
 
@@ -133,12 +134,12 @@ func (s *session) discover(ctx context.Context) error {
 		return fmt.Errorf("versions of the compute API: %w", err)
 	}
 	if err == nil { // an answer without versions is that of an old API
-		if s.inline, err = versions.IsSupported(inlineSpecs); err != nil {
+		if s.recent, err = versions.IsSupported(wanted); err != nil {
 			return fmt.Errorf("versions of the compute API: %w", err)
 		}
 	}
-	if s.inline {
-		s.compute.Microversion = inlineSpecs
+	if s.recent {
+		s.compute.Microversion = wanted
 	}
 	pages, err := extensions.List(s.network).AllPages(ctx)
 	if err != nil {
