@@ -66,11 +66,11 @@ demo: build ## from nothing to a finished burst Job, on this machine, under 3 mi
 test: build ## run all tests that need no root and say what each part covers
 	@$(RUNNER) test $(addprefix ./,$(PURE)) -- ./...
 
-e2e: build openstack ## run the crash and guard stories again, and the driver against a real OpenStack (root)
+e2e: openstack ## run the crash and guard stories again, and the driver against a real OpenStack (root)
 	@go test -count=1 -timeout 10m -v -run '^TestGuards$$' ./e2e
 	@go test -count=1 -timeout 40m -v ./e2e/stories
 
-openstack: ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 2 GB in bin/.built)
+openstack: build ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 2 GB in bin/.built)
 	@go test -count=1 -timeout 30m -v -tags openstack ./e2e/openstack
 
 bench: ## measure one area and hold it to its goals: make bench AREA=planner
