@@ -1,7 +1,9 @@
 package openstack
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -183,6 +185,55 @@ func TestTokenEndsInTheMiddle(t *testing.T) {
 	m, err := s.driver(t).Create(t.Context(), s.request())
 	if err != nil || m.ID != "server-1" || made != 1 {
 		t.Errorf("machine %q, made %d times: %v", m.ID, made, err)
+	}
+}
+
+// Many callers at once log in once, and one that gives up doesn't wait for it.
+func TestOneLogin(t *testing.T) {
+	s := newStub(t)
+	s.list("compute/servers/detail", "servers")
+	d := s.driver(t)
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			if _, err := d.List(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := s.count("POST /v3/auth/tokens"); n != 1 {
+		t.Errorf("logged in %d times", n)
+	}
+	d = s.driver(t)
+	d.opening <- struct{}{} // a login that hangs
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.List(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The library asks for versions with a context of its own: a service that hangs
+// must not hold the caller.
+func TestALoginThatHangsEndsWithItsCaller(t *testing.T) {
+	s := newStub(t)
+	s.handle("GET /east/network/{$}", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := s.driver(t).List(ctx)
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		if !errors.Is(err, context.DeadlineExceeded) || providers.KindOf(err) != providers.OutcomeUnknown {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second): // far beyond the promised second, for slow test machines
+		s.CloseClientConnections()
+		t.Error("no answer 10 s after the context's end")
 	}
 }
 
