@@ -93,12 +93,15 @@ func (p *Project) Quota(ctx context.Context, name string, limit int) error {
 
 // Server makes a server by the user's own hand, and returns its id.
 func (p *Project) Server(ctx context.Context, name, flavor string, metadata map[string]string) (string, error) {
-	body := map[string]any{"server": map[string]any{
+	server := map[string]any{
 		"name": name, "flavorRef": p.lab.ids[flavor], "imageRef": p.lab.ids[Image],
-		"networks": []any{map[string]any{"uuid": p.lab.ids[Network]}}, "metadata": metadata,
-	}}
+		"networks": []any{map[string]any{"uuid": p.lab.ids[Network]}},
+	}
+	if metadata != nil {
+		server["metadata"] = metadata
+	}
 	var made struct{ Server struct{ ID string } }
-	_, err := p.lab.admin.do(ctx, p.token, http.MethodPost, service("compute")+"/servers", body, &made)
+	_, err := p.lab.admin.do(ctx, p.token, http.MethodPost, service("compute")+"/servers", map[string]any{"server": server}, &made)
 	return made.Server.ID, err
 }
 

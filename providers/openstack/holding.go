@@ -3,6 +3,7 @@ package openstack
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -57,7 +58,25 @@ func (d *Driver) hold(ctx context.Context, s *session, name string) (holding, er
 		return h, err
 	}
 	h.servers = ours(d, allServers, func(s servers.Server) (mark, bool) { return readMetadata(s.Metadata) })
-	return h, nil
+	return h, s.explain(ctx, h.servers)
+}
+
+// explain asks for the faults of failed servers one by one: a list of Nova shows
+// none for a server that has never found a host (measured).
+func (s *session) explain(ctx context.Context, list []marked[servers.Server]) error {
+	for i, server := range list {
+		if server.thing.Status != failedStatus || server.thing.Fault.Message != "" {
+			continue
+		}
+		one, err := servers.Get(ctx, s.compute, server.thing.ID).Extract()
+		switch {
+		case err == nil:
+			list[i].thing.Fault = one.Fault
+		case !gone(err):
+			return fmt.Errorf("fault of server %s: %w", server.thing.ID, err)
+		}
+	}
+	return nil
 }
 
 // ours keeps what carries the mark of the driver's own installation.

@@ -319,14 +319,20 @@ func TestStatesThatAreNotTheEnd(t *testing.T) {
 	}
 }
 
-// Nova writes the state ERROR first and the reason a moment later (measured): in
-// between, a stock-out must not pass for a failure that nobody can explain.
+// Nova writes the state ERROR first and the reason a moment later, and shows the
+// reason only to who asks for that one server (measured). A stock-out must not
+// pass for a failure that nobody can explain.
 func TestAFaultThatIsNotWrittenYet(t *testing.T) {
 	s := newStub(t)
 	fresh, old, told := s.server("a", "ERROR"), s.server("b", "ERROR"), s.server("c", "ERROR")
 	fresh["updated"] = time.Now().UTC().Format(time.RFC3339)
-	told["updated"], told["fault"] = fresh["updated"], map[string]any{"code": 500, "message": "No valid host was found. "}
+	told["updated"] = fresh["updated"]
 	s.list("compute/servers/detail", "servers", fresh, old, told)
+	s.answer("GET /east/compute/servers/a", http.StatusOK, map[string]any{"server": fresh})
+	s.answer("GET /east/compute/servers/b", http.StatusOK, map[string]any{"server": old})
+	withFault := s.server("c", "ERROR")
+	withFault["fault"] = map[string]any{"code": 500, "message": "No valid host was found. "}
+	s.answer("GET /east/compute/servers/c", http.StatusOK, map[string]any{"server": withFault})
 	list, err := s.driver(t).List(t.Context())
 	if err != nil || len(list) != 3 {
 		t.Fatalf("listed %+v, %v", list, err)
