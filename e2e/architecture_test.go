@@ -20,6 +20,7 @@ func mayImport() map[string]string {
 		"providers":             "quota/money",
 		"providers/fake":        "providers quota/money",
 		"providers/conformance": "providers quota/money",
+		"providers/openstack":   "providers",
 
 		"datasync":        "datasync/seal",
 		"datasync/seal":   "",
@@ -67,6 +68,7 @@ func mayImport() map[string]string {
 		"e2e/demo":           anything, // the story that "make demo" tells
 		"e2e/kube":           "",
 		"e2e/objectstore":    "e2e/procnode/child",
+		"e2e/openstack":      "e2e/procnode/child",
 		"e2e/parity":         "", // its tests import what they like
 		"e2e/procnode":       "e2e/procnode/child nodeagent nodeagent/link",
 		"e2e/procnode/child": "",

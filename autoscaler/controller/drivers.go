@@ -11,6 +11,7 @@ import (
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/providers/openstack"
 )
 
 // drivers keeps one driver a provider, and makes a new one when the provider's
@@ -59,4 +60,38 @@ func (d *drivers) of(ctx context.Context, provider string) (providers.Driver, er
 	}
 	d.made[provider] = madeDriver{version, driver}
 	return driver, nil
+}
+
+// DialOpenStack is the driver "openstack" for [Config.Dialers]. The credentials
+// Secret holds clouds.yaml; see [openstack.ReadLogin].
+func DialOpenStack(p *v1alpha1.BurstProvider, credential map[string][]byte, installation string) (providers.Driver, error) {
+	config, err := OpenStackConfig(p, credential, installation)
+	if err != nil {
+		return nil, err
+	}
+	d, err := openstack.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// OpenStackConfig reads the driver's settings from a provider and its credential.
+func OpenStackConfig(p *v1alpha1.BurstProvider, credential map[string][]byte, installation string) (openstack.Config, error) {
+	login, err := openstack.ReadLogin(credential, p.Spec.Region)
+	if err != nil {
+		return openstack.Config{}, fmt.Errorf("credential of provider %s, Secret %s/%s: %w", p.Name, v1alpha1.SystemNamespace, p.Spec.CredentialsSecret, err)
+	}
+	if p.Spec.Endpoint != "" {
+		login.Auth.IdentityEndpoint = p.Spec.Endpoint
+	}
+	m := p.Spec.Machines
+	gpus := map[string]openstack.GPU{}
+	for flavor, stated := range m.GPUs {
+		gpus[flavor] = openstack.GPU{Model: stated.Model, Count: int(stated.Count)}
+	}
+	return openstack.Config{
+		Provider: p.Name, Region: p.Spec.Region, Country: p.Spec.Country, Installation: installation, Login: login,
+		Image: m.Image, Network: m.Network, SecurityGroups: m.SecurityGroups, Addresses: m.AddressNetwork, GPUs: gpus,
+	}, nil
 }

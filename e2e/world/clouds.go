@@ -51,7 +51,7 @@ func (w *World) startClouds(ctx context.Context) error {
 			return err
 		}
 		cloud.Boot = func(powered context.Context, m providers.Machine, userData []byte) {
-			if err := w.boot(powered, m, userData); err != nil {
+			if err := w.Boot(powered, m, userData); err != nil {
 				w.say("machine %s at %s: %v", m.ID, m.Provider, err)
 			}
 		}
@@ -93,9 +93,9 @@ func (c Cloud) open() (*fake.Cloud, error) {
 	return fake.New(cfg), nil
 }
 
-// boot is what a rented machine does when it is powered: it reads its
-// user-data and becomes a process node. It returns when the power is off.
-func (w *World) boot(powered context.Context, m providers.Machine, userData []byte) error {
+// Boot is what a rented machine does when it is powered: it reads its user-data
+// and becomes a process node. It returns when the power is off.
+func (w *World) Boot(powered context.Context, m providers.Machine, userData []byte) error {
 	dir := filepath.Join(w.Dir, "machines", m.Provider, m.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -87,6 +87,10 @@ func (p Promise) Keep(ctx context.Context, w World) error {
 	return nil
 }
 
+// patience ends a promise that hangs. It is long enough for a real cloud on a
+// busy test machine.
+const patience = 3 * time.Minute
+
 // Run holds a driver against every promise, each in a world of its own.
 func Run(t *testing.T, s Suite) {
 	t.Helper()
@@ -97,7 +101,7 @@ func Run(t *testing.T, s Suite) {
 			if why, lacks := s.Lacks[p.Name]; lacks {
 				t.Skipf("declared gap: %s: %s", p.Text, why)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := p.Keep(ctx, s.New(t)); err != nil {
 				t.Error(err)

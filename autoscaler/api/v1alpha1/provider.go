@@ -58,6 +58,10 @@ type BurstProviderSpec struct {
 	// Prices per hour by instance type override what the driver reports.
 	// +optional
 	Prices map[string]Money `json:"prices,omitempty"`
+	// Machines says what the driver makes machines of; openstack needs image and
+	// network.
+	// +optional
+	Machines MachineSettings `json:"machines,omitempty"`
 	// +optional
 	Limits ProviderLimits `json:"limits,omitempty"`
 	// +optional
@@ -65,6 +69,39 @@ type BurstProviderSpec struct {
 	// Staging is the object store in the provider's region, for ciphertext only.
 	// +optional
 	Staging *StagingStore `json:"staging,omitempty"`
+}
+
+// MachineSettings are what a cloud's machines are made of, in its own names or
+// ids. A name must be unique there.
+type MachineSettings struct {
+	// Image to boot from.
+	// +optional
+	Image string `json:"image,omitempty"`
+	// Network that machines are attached to.
+	// +optional
+	Network string `json:"network,omitempty"`
+	// SecurityGroups of their ports; none means the account's default.
+	// +listType=set
+	// +optional
+	SecurityGroups []string `json:"securityGroups,omitempty"`
+	// AddressNetwork is where each machine's public address comes from; empty
+	// means that machines get none.
+	// +optional
+	AddressNetwork string `json:"addressNetwork,omitempty"`
+	// GPUs by instance type are the operator's own statements; they win over
+	// what the cloud says and what its names suggest.
+	// +optional
+	GPUs map[string]GPUStatement `json:"gpus,omitempty"`
+}
+
+// GPUStatement says which GPUs an instance type has.
+type GPUStatement struct {
+	// Model is the name that quotas and tariffs use.
+	// +optional
+	Model string `json:"model,omitempty"`
+	// Count of whole devices; 0 keeps the instance type out of the offers.
+	// +kubebuilder:validation:Minimum=0
+	Count int32 `json:"count"`
 }
 
 // LegalFacts are the facts that jurisdiction rules look at. They are the

@@ -1,0 +1,3 @@
+from placement.wsgi import init_application
+
+application = init_application()
