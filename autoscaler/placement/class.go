@@ -131,14 +131,14 @@ func (s *Snapshot) keyOf(p *corev1.Pod) string {
 	return string(key)
 }
 
-// bare leaves of containers what takes part in placement.
+// bare cuts from containers what runs in them. A mount stays when it asks the
+// node for something: the others are named at random.
 func bare(containers []corev1.Container) []corev1.Container {
-	out := make([]corev1.Container, len(containers))
-	for i, c := range containers {
-		out[i] = corev1.Container{
-			Name: c.Name, Resources: c.Resources, Ports: c.Ports, RestartPolicy: c.RestartPolicy,
-			RestartPolicyRules: c.RestartPolicyRules, ResizePolicy: c.ResizePolicy, SecurityContext: c.SecurityContext,
-		}
+	out := slices.Clone(containers)
+	for i := range out {
+		c := &out[i]
+		c.Image, c.Command, c.Args, c.WorkingDir, c.Env, c.EnvFrom = "", nil, nil, "", nil, nil
+		c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return len(m.BindMountOptions) == 0 })
 	}
 	return out
 }
@@ -209,13 +209,50 @@ func (s *Snapshot) viewOf(c *class, p *corev1.Pod) (*view, error) {
 	return &v, nil
 }
 
+// Scope is how far the filters look to place some pods, as things are now.
+type Scope int
+
+const (
+	// Wide: a rule looks at other nodes, at volumes or at devices.
+	Wide Scope = iota
+	// Alone: of each pod every node decides by its own state. What happens on a
+	// node that takes none of them anyway is of no interest.
+	Alone
+	// EqualAndAlone: so it is, and no filter can tell the pods apart. Less on
+	// the nodes never means fewer places for them.
+	EqualAndAlone
+)
+
+// Scope looks at the rules of pods, and at those that others have about them.
+func (s *Snapshot) Scope(pods []*corev1.Pod) (Scope, error) {
+	scope := EqualAndAlone
+	var last *class
+	for _, p := range pods {
+		c := s.classOf(p)
+		if c == last {
+			continue
+		}
+		v, err := s.viewOf(c, p)
+		switch {
+		case err != nil:
+			return Wide, unfit(p, err)
+		case !v.alone:
+			return Wide, nil
+		case last != nil:
+			scope = Alone
+		}
+		last = c
+	}
+	return scope, nil
+}
+
 // alone reports whether a node's own state decides about a pod: all filters that
 // look further have left it aside. Anti-affinity of others that reaches no
 // further than their own node is such state, too.
 func (s *Snapshot) alone(state fwk.CycleState, p *corev1.Pod) bool {
 	skipped := state.GetSkipFilterPlugins()
 	for _, name := range s.sim.elsewhere {
-		here := name == names.InterPodAffinity && !relates(p) && len(s.affinity.fresh(s.nodes).wide) == 0
+		here := name == names.InterPodAffinity && !relates(p) && !s.affinity.fresh(s.nodes).far
 		if !here && !skipped.Has(name) {
 			return false
 		}

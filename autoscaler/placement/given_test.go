@@ -134,3 +134,24 @@ func awayFrom(label, value string) func(*corev1.Pod) {
 		}}
 	}
 }
+
+// near brings pods to those of one app, over a topology key.
+func near(key string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "train"}},
+			}},
+		}}
+	}
+}
+
+// prefersApart states a wish, which no filter asks about.
+func prefersApart(p *corev1.Pod) {
+	apart(corev1.LabelTopologyZone)(p)
+	rule := p.Spec.Affinity.PodAntiAffinity
+	rule.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.WeightedPodAffinityTerm{{
+		Weight: 1, PodAffinityTerm: rule.RequiredDuringSchedulingIgnoredDuringExecution[0],
+	}}
+	rule.RequiredDuringSchedulingIgnoredDuringExecution = nil
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -71,8 +72,11 @@ type affinityLists struct {
 	stale           bool
 	epoch           uint64 // moves whenever such a node may have changed
 	any, anti, wide []fwk.NodeInfo
+	// far says that a pod keeps others off further nodes than its own. The
+	// list of such nodes doesn't tell: by default the framework leaves it empty.
+	far bool
 	// rules are the labels that required anti-affinity of pods on nodes looks
-	// at, or once did, sorted.
+	// at, or once did, or will on a fresh machine; sorted.
 	rules []string
 }
 
@@ -96,11 +100,10 @@ func (a *affinityLists) fresh(nodes []fwk.NodeInfo) *affinityLists {
 		if len(n.GetPodsWithRequiredAntiAffinity()) > 0 {
 			a.anti = append(a.anti, n)
 			for _, p := range n.GetPodsWithRequiredAntiAffinity() {
-				for _, label := range looksAt(p.GetPod()) {
-					if at, known := slices.BinarySearch(a.rules, label); !known {
-						a.rules = slices.Insert(slices.Clone(a.rules), at, label)
-					}
-				}
+				a.learn(p.GetPod())
+				a.far = a.far || slices.ContainsFunc(p.GetRequiredAntiAffinityTerms(), func(t fwk.AffinityTerm) bool {
+					return t.TopologyKey != corev1.LabelHostname
+				})
 			}
 		}
 		if len(n.GetPodsWithRequiredNonHostScopedAntiAffinity()) > 0 {
@@ -108,6 +111,15 @@ func (a *affinityLists) fresh(nodes []fwk.NodeInfo) *affinityLists {
 		}
 	}
 	return a
+}
+
+// learn notes what labels the rules of a pod look at.
+func (a *affinityLists) learn(p *corev1.Pod) {
+	for _, label := range looksAt(p) {
+		if at, known := slices.BinarySearch(a.rules, label); !known {
+			a.rules = slices.Insert(slices.Clone(a.rules), at, label)
+		}
+	}
 }
 
 // csiNodes lists the CSINode objects of the inventory.

@@ -39,6 +39,7 @@ func (k *Stock) daemonsOn(s *Snapshot, node *corev1.Node) []*corev1.Pod {
 			p := daemon.NewPod(set.DeepCopy(), node.Name)
 			p.Name = set.Name
 			k.daemons = append(k.daemons, p)
+			s.affinity.learn(p) // before the first of them is placed
 		}
 	}
 	return k.daemons
@@ -99,6 +100,10 @@ func (s *Snapshot) Batch(pods []*corev1.Pod, more ...corev1.Toleration) Batch {
 func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
 	if len(b.pods) == 0 {
 		return Packing{}, nil
+	}
+	stock.daemonsOn(s, stock.machine(0).Node())
+	if b.class != nil && s.classOf(b.pods[0]) != b.class { // new rules may tell its pods apart
+		b = s.Batch(b.pods, b.more...)
 	}
 	if b.class != nil {
 		v, err := s.viewOf(b.class, b.pods[0])

@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,7 +133,17 @@ func TestPackEqualsFirstFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stock := rented()
+		var sets []*appsv1.DaemonSet
+		if rapid.IntRange(0, 2).Draw(t, "daemons") == 0 {
+			agent := drawPod(t, 999)
+			agent.Labels["app"] = "agent"
+			agent.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			sets = append(sets, &appsv1.DaemonSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name},
+				Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: agent.Labels}, Spec: agent.Spec}},
+			})
+		}
+		stock := placement.NewStock(rentedMachine, sets...)
 		for round := range rapid.IntRange(1, 4).Draw(t, "rounds") {
 			pods := []*corev1.Pod{drawPod(t, 100*round)}
 			for i := range rapid.IntRange(0, 9).Draw(t, "more") {
@@ -141,13 +152,14 @@ func TestPackEqualsFirstFit(t *testing.T) {
 					p = drawPod(t, 0)
 				}
 				p.Name = fmt.Sprintf("p%03d", 100*round+1+i)
+				p.Labels["index"] = rapid.SampledFrom([]string{"0", "1"}).Draw(t, "index")
 				pods = append(pods, p)
 			}
 			got, err := warm.Pack(warm.Batch(pods, guest()), stock, 4)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(firstFit(t, inv, pods, 4), seats(got)); diff != "" {
+			if diff := cmp.Diff(firstFit(t, inv, sets, pods, 4), seats(got)); diff != "" {
 				t.Fatalf("round %d (-first fit +Pack):\n%s", round, diff)
 			}
 		}
@@ -162,18 +174,23 @@ func seats(p placement.Packing) map[string]string {
 	return all
 }
 
-func firstFit(t *rapid.T, inv placement.Inventory, pods []*corev1.Pod, most int) map[string]string {
-	cold, err := placement.New(inv)
-	if err != nil {
-		t.Fatal(err)
-	}
+func firstFit(t *rapid.T, inv placement.Inventory, sets []*appsv1.DaemonSet, pods []*corev1.Pod, most int) map[string]string {
 	ask := func(p *corev1.Pod, nodes ...string) placement.Answer {
+		cold, err := placement.New(inv)
+		if err != nil {
+			t.Fatal(err)
+		}
 		among := cold.Choose(nodes...)
 		answer, err := cold.Fit(placement.Ask{Pods: []*corev1.Pod{p}, Nodes: &among, Tolerate: []corev1.Toleration{guest()}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return answer
+	}
+	bind := func(p *corev1.Pod, node string) {
+		bound := p.DeepCopy()
+		bound.Spec.NodeName = node
+		inv.Pods = append(slices.Clone(inv.Pods), bound)
 	}
 	var machines []string
 	all := map[string]string{}
@@ -183,9 +200,14 @@ func firstFit(t *rapid.T, inv placement.Inventory, pods []*corev1.Pod, most int)
 			if len(machines) == most {
 				return map[string]string{"": "too many"}
 			}
-			fresh := rentedMachine(len(machines))
-			if err := cold.AddNode(fresh.Node()); err != nil {
-				t.Fatal(err)
+			fresh := rentedMachine(len(machines)).Node()
+			inv.Nodes = append(slices.Clone(inv.Nodes), fresh)
+			for _, set := range sets {
+				agent := &corev1.Pod{ObjectMeta: set.Spec.Template.ObjectMeta, Spec: set.Spec.Template.Spec}
+				agent.Namespace, agent.Name = set.Namespace, set.Name+fresh.Name
+				if selects := agent.Spec.NodeSelector; selects["product"] == fresh.Labels["product"] || selects == nil {
+					bind(agent, fresh.Name)
+				}
 			}
 			machines = append(machines, fresh.Name)
 			answer = ask(p, fresh.Name)
@@ -194,6 +216,7 @@ func firstFit(t *rapid.T, inv placement.Inventory, pods []*corev1.Pod, most int)
 			return map[string]string{"": told(placement.Packing{Misfit: &answer.Misfit[0]})}
 		}
 		all[p.Name] = answer.Placed[0].Node
+		bind(p, answer.Placed[0].Node)
 	}
 	all[""] = fmt.Sprintf("%d machines", len(machines))
 	return all

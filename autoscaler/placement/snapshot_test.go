@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"spillway.dev/spillway/autoscaler/placement"
@@ -47,6 +48,9 @@ func drawPod(t *rapid.T, number int) *corev1.Pod {
 		"product":       selecting("product", "l40s"),
 		"large":         cores("40"),
 		"first only":    awayFrom("index", "0"),
+		"near":          near(corev1.LabelHostname),
+		"near by zone":  near(corev1.LabelTopologyZone),
+		"prefers":       prefersApart,
 	}
 	shape := rapid.SampledFrom(slices.Sorted(maps.Keys(shapes))).Draw(t, "shape")
 	return pod(fmt.Sprintf("p%03d", number), rapid.Int64Range(0, 3).Draw(t, "gpus"), shapes[shape], func(p *corev1.Pod) {
@@ -62,22 +66,27 @@ func TestSnapshotEqualsColdRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var start world
 		for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
-			start.nodes = append(start.nodes, node(fmt.Sprintf("n%d", i), rapid.Int64Range(0, 4).Draw(t, "gpus"), labelled("product", rapid.SampledFrom([]string{"l40s", "h100"}).Draw(t, "product"))))
+			start.nodes = append(start.nodes, node(fmt.Sprintf("n%d", i), rapid.Int64Range(0, 4).Draw(t, "gpus"), labelled("product", rapid.SampledFrom([]string{"l40s", "h100"}).Draw(t, "product")),
+				labelled(corev1.LabelTopologyZone, rapid.SampledFrom([]string{"east", "west"}).Draw(t, "zone"))))
 		}
 		warm, err := placement.New(placement.Inventory{Nodes: start.nodes})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stack := []world{start}
-		for step := range rapid.IntRange(1, 25).Draw(t, "steps") {
-			change(t, warm, &stack, step)
+		var kinds []*corev1.Pod // few, so that what is remembered of them is asked for
+		for i := range 4 {
+			kinds = append(kinds, drawPod(t, i))
 		}
-		compare(t, warm, stack[len(stack)-1])
+		stack := []world{start}
+		for step := range rapid.IntRange(1, 15).Draw(t, "steps") {
+			change(t, warm, &stack, kinds, step)
+			compare(t, warm, stack[len(stack)-1], kinds)
+		}
 	})
 }
 
 // change does one random thing to both the snapshot and the world.
-func change(t *rapid.T, warm *placement.Snapshot, stack *[]world, step int) {
+func change(t *rapid.T, warm *placement.Snapshot, stack *[]world, kinds []*corev1.Pod, step int) {
 	top := &(*stack)[len(*stack)-1]
 	switch rapid.SampledFrom([]string{"fork", "commit", "revert", "fit", "fit", "remove", "node"}).Draw(t, "act") {
 	case "fork":
@@ -97,7 +106,10 @@ func change(t *rapid.T, warm *placement.Snapshot, stack *[]world, step int) {
 	case "fit":
 		ask := placement.Ask{Together: rapid.Bool().Draw(t, "together")}
 		for i := range rapid.IntRange(1, 3).Draw(t, "pods") {
-			ask.Pods = append(ask.Pods, drawPod(t, 10*step+i))
+			p := rapid.SampledFrom(kinds).Draw(t, "kind").DeepCopy()
+			p.Name = fmt.Sprintf("p%03d", 10*step+i)
+			p.UID = types.UID(p.Name)
+			ask.Pods = append(ask.Pods, p)
 		}
 		got, err := warm.Fit(ask)
 		if err != nil {
@@ -125,7 +137,8 @@ func change(t *rapid.T, warm *placement.Snapshot, stack *[]world, step int) {
 	}
 }
 
-func compare(t *rapid.T, warm *placement.Snapshot, want world) {
+// compare asks both about one more pod of each kind.
+func compare(t *rapid.T, warm *placement.Snapshot, want world, kinds []*corev1.Pod) {
 	cold, err := placement.New(placement.Inventory{Nodes: want.nodes, Pods: want.pods})
 	if err != nil {
 		t.Fatal(err)
@@ -133,15 +146,19 @@ func compare(t *rapid.T, warm *placement.Snapshot, want world) {
 	if diff := cmp.Diff(cold.Nodes(), warm.Nodes()); diff != "" {
 		t.Fatalf("nodes differ (-cold +warm):\n%s", diff)
 	}
-	for i := range 6 {
-		ask := placement.Ask{Pods: []*corev1.Pod{drawPod(t, 900+i)}}
+	for _, p := range kinds {
+		ask := placement.Ask{Pods: []*corev1.Pod{p}}
+		cold.Fork()
+		warm.Fork()
 		a, errA := cold.Fit(ask)
 		b, errB := warm.Fit(ask)
+		cold.Revert()
+		warm.Revert()
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}
 		if diff := cmp.Diff(tell(a), tell(b)); diff != "" {
-			t.Fatalf("pod %d gets different answers (-cold +warm):\n%s", i, diff)
+			t.Fatalf("pod %s gets different answers (-cold +warm):\n%s", p.Name, diff)
 		}
 	}
 }

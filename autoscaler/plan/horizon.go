@@ -24,21 +24,69 @@ type gpuNeed struct {
 }
 
 // freeAt returns when, and where, the work fits on-prem as running work ends by
-// its deadlines; zero when that is not known.
+// its deadlines; zero when that is not known. Up to the horizon, where it
+// decides, it is the first such time; beyond, for work whose pods differ or have
+// rules about others, it is one such time.
 //
-// What ends only frees room, so the first count of endings that is enough is
-// found by steps that double, and then by halving. It begins where GPUs alone
-// would do: before that the work provably does not fit.
-func (r *run) freeAt(w *work) (time.Time, []placement.Placed, error) {
+// It begins where GPUs alone would do: before that the work provably does not
+// fit.
+func (r *run) freeAt(w *work, horizon time.Time) (time.Time, []placement.Placed, error) {
 	ask := placement.Ask{Pods: w.pods, Together: true, Nodes: &r.onPrem}
-	low, found := r.enoughGPUs(w.pods) // low-1 endings are too few
+	low, found := r.enoughGPUs(w.pods)
 	if !found {
 		return time.Time{}, nil, nil
 	}
+	scope, err := r.cluster.Scope(w.pods)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	if soon := r.endingsBy(horizon); scope != placement.EqualAndAlone && low <= soon {
+		at, where, err := r.stepwise(ask, low, soon)
+		if err != nil || where != nil || soon == len(r.ends) {
+			return at, where, err
+		}
+		low = soon + 1
+	}
+	return r.halving(ask, scope, low)
+}
+
+// endingsBy counts the endings up to a time.
+func (r *run) endingsBy(horizon time.Time) int {
+	n := 0
+	for n < len(r.ends) && !r.ends[n].at.After(horizon) {
+		n++
+	}
+	return n
+}
+
+// stepwise asks after each ending from low to high. More room can mean that
+// pods no longer fit: the first takes a node that only the second can use, or
+// what they have to be near to is over.
+func (r *run) stepwise(ask placement.Ask, low, high int) (time.Time, []placement.Placed, error) {
+	r.cluster.Fork()
+	defer r.cluster.Revert()
+	for i, e := range r.ends[:high] {
+		if err := r.cluster.RemovePod(e.pod, e.pod.Spec.NodeName); err != nil {
+			return time.Time{}, nil, err
+		}
+		if i+1 < low {
+			continue
+		}
+		if answer, err := r.cluster.Fit(ask); err != nil || answer.OK() {
+			return e.at, answer.Placed, err
+		}
+	}
+	return time.Time{}, nil, nil
+}
+
+// halving finds a count of endings that is enough, by steps that double, and
+// then by halving. For equal pods of which each node decides alone it is the
+// first: what ends only frees room for them.
+func (r *run) halving(ask placement.Ask, scope placement.Scope, low int) (time.Time, []placement.Placed, error) {
 	var where []placement.Placed
-	high := low // enough, once where is set
+	high := low // enough, once where is set; low-1 endings are too few
 	for step := 1; where == nil; step *= 2 {
-		answer, err := r.afterwards(ask, high)
+		answer, err := r.afterwards(ask, scope, high)
 		switch {
 		case err != nil:
 			return time.Time{}, nil, err
@@ -52,7 +100,7 @@ func (r *run) freeAt(w *work) (time.Time, []placement.Placed, error) {
 	}
 	for low < high {
 		mid := (low + high) / 2
-		answer, err := r.afterwards(ask, mid)
+		answer, err := r.afterwards(ask, scope, mid)
 		switch {
 		case err != nil:
 			return time.Time{}, nil, err
@@ -127,8 +175,9 @@ func needOf(p *corev1.Pod) gpuNeed {
 }
 
 // afterwards answers a question for the time when the first n endings are over.
-// Nodes whose GPUs are too few even then are left out of it.
-func (r *run) afterwards(ask placement.Ask, n int) (placement.Answer, error) {
+// Nodes whose GPUs are too few even then are left out of it; what ends there
+// counts for pods with rules about others only.
+func (r *run) afterwards(ask placement.Ask, scope placement.Scope, n int) (placement.Answer, error) {
 	least := needOf(ask.Pods[0])
 	for _, p := range ask.Pods[1:] {
 		if need := needOf(p); need.name != least.name {
@@ -147,7 +196,7 @@ func (r *run) afterwards(ask placement.Ask, n int) (placement.Answer, error) {
 	r.cluster.Fork()
 	defer r.cluster.Revert()
 	for _, e := range r.ends[:n] {
-		if places(free[e.node], least) == 0 {
+		if scope != placement.Wide && places(free[e.node], least) == 0 {
 			continue
 		}
 		if err := r.cluster.RemovePod(e.pod, e.pod.Spec.NodeName); err != nil {

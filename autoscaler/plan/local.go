@@ -71,15 +71,15 @@ func (r *run) burstAfter(w *work) time.Duration {
 // Of independent pods those that will fit stay, and an offer is sought for the
 // others alone.
 func (r *run) localSoon(w *work) (Decision, bool) {
-	freed, placed, err := r.freeAt(w)
-	if err != nil {
-		return w.decision(Refuse, undecidable(err)), true
-	}
 	ready := r.Settings.Boot
 	if len(w.candidates) > 0 {
 		ready = w.candidates[0].ready
 	}
 	horizon := r.Now.Add(max(r.burstAfter(w), ready))
+	freed, placed, err := r.freeAt(w, horizon)
+	if err != nil {
+		return w.decision(Refuse, undecidable(err)), true
+	}
 	if w.localAt = freed; freed.IsZero() || freed.After(horizon) {
 		return r.partSoon(w, horizon, ready)
 	}
@@ -102,14 +102,15 @@ func (r *run) partSoon(w *work, horizon time.Time, ready time.Duration) (Decisio
 	if w.Together || len(w.pods) == 1 {
 		return Decision{}, false
 	}
-	soon := 0
-	for soon < len(r.ends) && !r.ends[soon].at.After(horizon) {
-		soon++
-	}
+	soon := r.endingsBy(horizon)
 	if soon == 0 {
 		return Decision{}, false
 	}
-	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: &r.onPrem}, soon)
+	scope, err := r.cluster.Scope(w.pods)
+	if err != nil {
+		return w.decision(Refuse, undecidable(err)), true
+	}
+	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: &r.onPrem}, scope, soon)
 	if err == nil {
 		err = r.take(answer.Placed)
 	}
