@@ -55,13 +55,30 @@ type holding struct {
 // Packing says how many machines pods need, and who goes where.
 type Packing struct {
 	Machines int
-	Seats    []Seat
 	// Misfit is a pod that no fresh machine takes; then there is no packing.
 	Misfit *Misfit
 	// TooMany says that more machines are needed than were allowed.
 	TooMany bool
 	// Daemons is how many pods of DaemonSets each machine holds beside.
 	Daemons int
+
+	pods []*corev1.Pod // in the order of packing
+	per  int           // so many go on each machine, unless
+	at   []int         // this says for each where it goes
+}
+
+// Seats says on which machine each pod goes, the largest pods first.
+func (p Packing) Seats() []Seat {
+	seats := make([]Seat, len(p.pods))
+	for i, pod := range p.pods {
+		seats[i].Pod = pod
+		if p.at != nil {
+			seats[i].Machine = p.at[i]
+		} else {
+			seats[i].Machine = i / p.per
+		}
+	}
+	return seats
 }
 
 // Seat is a pod and the machine, by ordinal, that takes it.
@@ -101,7 +118,9 @@ func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
 	if len(b.pods) == 0 {
 		return Packing{}, nil
 	}
-	stock.daemonsOn(s, stock.machine(0).Node())
+	if !stock.looked {
+		stock.daemonsOn(s, stock.machine(0).Node())
+	}
 	if b.class != nil && s.classOf(b.pods[0]) != b.class { // new rules may tell its pods apart
 		b = s.Batch(b.pods, b.more...)
 	}
@@ -116,7 +135,7 @@ func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
 			return p, err
 		}
 	}
-	p, err := s.fill(b, stock, most)
+	p, err := s.pour(b, stock, most)
 	p.Daemons = len(stock.daemons)
 	return p, err
 }
@@ -135,18 +154,13 @@ func (s *Snapshot) multiply(b Batch, stock *Stock, most int) (Packing, error) {
 		}
 		stock.holds[b.class] = h
 	}
-	pods := b.pods
 	switch {
 	case h.why != nil:
-		return Packing{Misfit: &Misfit{Pod: pods[0], Reasons: []Reason{*h.why}}}, nil
-	case len(pods) > most*h.pods:
+		return Packing{Misfit: &Misfit{Pod: b.pods[0], Reasons: []Reason{*h.why}}}, nil
+	case len(b.pods) > most*h.pods:
 		return Packing{TooMany: true}, nil
 	}
-	packing := Packing{Machines: (len(pods) + h.pods - 1) / h.pods, Seats: make([]Seat, len(pods))}
-	for i, p := range pods {
-		packing.Seats[i] = Seat{p, i / h.pods}
-	}
-	return packing, nil
+	return Packing{Machines: (len(b.pods) + h.pods - 1) / h.pods, pods: b.pods, per: h.pods}, nil
 }
 
 // hold puts pods of one class on a fresh machine until it takes no more.
@@ -173,12 +187,12 @@ func (s *Snapshot) hold(b Batch, stock *Stock) (holding, error) {
 	return holding{pods: len(b.pods)}, nil
 }
 
-// fill packs pods of whatever kind, one after the other.
-func (s *Snapshot) fill(b Batch, stock *Stock, most int) (Packing, error) {
+// pour packs pods of whatever kind, one after the other.
+func (s *Snapshot) pour(b Batch, stock *Stock, most int) (Packing, error) {
 	s.Fork()
 	defer s.Revert()
 	guests := s.guests(b.more)
-	var packing Packing
+	packing := Packing{pods: b.pods, at: make([]int, 0, len(b.pods))}
 	var machines []int
 	// What a machine refuses once for reasons of its own it refuses until the
 	// end, as machines only fill up here.
@@ -208,7 +222,7 @@ func (s *Snapshot) fill(b Batch, stock *Stock, most int) (Packing, error) {
 		case node == "":
 			return Packing{Misfit: &Misfit{Pod: p, Reasons: why}}, nil
 		}
-		packing.Seats = append(packing.Seats, Seat{p, s.index[node] - machines[0]})
+		packing.at = append(packing.at, s.index[node]-machines[0])
 	}
 	packing.Machines = len(machines)
 	return packing, nil

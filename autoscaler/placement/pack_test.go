@@ -168,7 +168,7 @@ func TestPackEqualsFirstFit(t *testing.T) {
 
 func seats(p placement.Packing) map[string]string {
 	all := map[string]string{"": told(p)}
-	for _, s := range p.Seats {
+	for _, s := range p.Seats() {
 		all[s.Pod.Name] = fmt.Sprintf("rented-%d", s.Machine)
 	}
 	return all

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -94,14 +95,35 @@ func New(inv Inventory) (*Snapshot, error) {
 			return nil, err
 		}
 	}
-	pods := slices.Clone(inv.Pods)
+	s.fill(inv.Pods)
+	return s, nil
+}
+
+// fillers is how many nodes are filled at the same time. Adding up what pods
+// ask for is most of the work of a new snapshot, and nodes don't share it.
+const fillers = 4
+
+// fill puts the bound pods on their nodes.
+func (s *Snapshot) fill(pods []*corev1.Pod) {
+	pods = slices.Clone(pods)
 	slices.SortFunc(pods, byKey)
+	on := make([][]*corev1.Pod, len(s.nodes))
 	for _, p := range pods {
 		if i, ok := s.index[p.Spec.NodeName]; ok {
-			s.nodes[i].(*framework.NodeInfo).AddPod(p)
+			on[i] = append(on[i], p)
 		}
 	}
-	return s, nil
+	var wg sync.WaitGroup
+	for first := range fillers {
+		wg.Go(func() {
+			for i := first; i < len(on); i += fillers {
+				for _, p := range on[i] {
+					s.nodes[i].(*framework.NodeInfo).AddPod(p)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Fork starts a working copy. Every Fork is ended by one Commit or one Revert.

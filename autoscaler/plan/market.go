@@ -95,7 +95,7 @@ func meterOf(o providers.Offer, p *v1alpha1.BurstProvider) providers.MeterRule {
 // candidate is an offer that passed everything but the budgets.
 type candidate struct {
 	sale
-	placed   []placement.Seat
+	packing  placement.Packing
 	machines int32
 	times    times
 	ready    time.Duration
@@ -105,8 +105,9 @@ type candidate struct {
 
 // seats are the pods by name, each with its machine.
 func (c *candidate) seats() []Seat {
-	seats := make([]Seat, len(c.placed))
-	for i, p := range c.placed {
+	placed := c.packing.Seats()
+	seats := make([]Seat, len(placed))
+	for i, p := range placed {
 		seats[i] = Seat{Name: p.Pod.Name, UID: p.Pod.UID, Machine: int32(p.Machine)}
 	}
 	slices.SortFunc(seats, func(a, b Seat) int { return cmp.Compare(a.Name, b.Name) })
@@ -154,7 +155,7 @@ func (r *run) bounded(w *work) (Decision, bool) {
 // leaving asks the policy on the work itself.
 func (r *run) leaving(w *work) (Decision, bool) {
 	facts := policy.Work{
-		Tenant: *w.tenant, PriorityClass: w.PriorityClass, Pods: values(w.pods),
+		Tenant: *w.tenant, PriorityClass: w.PriorityClass, Pods: w.pods,
 		Inputs: w.Inputs, Outputs: w.Outputs, DataClass: w.DataClass, Claims: r.claims, Volumes: r.volumes,
 	}
 	refused := policy.Leaving().Evaluate(facts)
@@ -168,14 +169,6 @@ func (r *run) leaving(w *work) (Decision, bool) {
 	return w.decision(Refuse, reasonOf(refused[0])), true
 }
 
-func values[T any](list []*T) []T {
-	out := make([]T, len(list))
-	for i := range list {
-		out[i] = *list[i]
-	}
-	return out
-}
-
 func reasonOf(p policy.Refusal) Reason {
 	return Reason{Code: Code(p.Code), Message: p.Message, Remedy: p.Remedy}
 }
@@ -187,6 +180,8 @@ func (r *run) shopping(w *work) (Decision, bool) {
 	w.asks = gpuAsks(w.pods)
 	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
 	trips := r.policyOn(w)
+	w.refusals = slices.Grow(w.refusals, len(r.offers))
+	w.candidates = slices.Grow(w.candidates, len(r.offers))
 	for i, s := range r.offers {
 		refusals := slices.Concat(trips[i], r.marketOn(w, s))
 		if len(refusals) > 0 {

@@ -39,7 +39,7 @@ func (r *run) size(w *work, s sale) (candidate, *Reason) {
 			Remedy: "make it smaller, or use larger machines",
 		})
 	}
-	c.machines, c.placed = int32(packing.Machines), packing.Seats
+	c.machines, c.packing = int32(packing.Machines), packing
 	return c, nil
 }
 

@@ -38,7 +38,7 @@ type Refusal struct {
 type Work struct {
 	Tenant        v1alpha1.BurstTenant
 	PriorityClass string
-	Pods          []corev1.Pod
+	Pods          []*corev1.Pod
 	// Inputs and Outputs are S3 URLs, s3://bucket/prefix.
 	Inputs, Outputs []string
 	// DataClass is what the work states itself; it can raise, never lower.

@@ -243,7 +243,7 @@ func work(changes ...func(*policy.Work)) policy.Work {
 				{Name: "out", Bucket: "results", Writable: true},
 			}},
 		},
-		Pods: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}},
+		Pods: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}},
 	}
 	for _, change := range changes {
 		change(&w)

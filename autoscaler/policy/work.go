@@ -11,10 +11,10 @@ import (
 
 // each asks a question about every pod; equal answers of several pods (the
 // replicas of one template) are given once.
-func each(pods []corev1.Pod, ask func(*corev1.Pod) []Refusal) []Refusal {
+func each(pods []*corev1.Pod, ask func(*corev1.Pod) []Refusal) []Refusal {
 	var all []Refusal
-	for i := range pods {
-		for _, r := range ask(&pods[i]) {
+	for _, p := range pods {
+		for _, r := range ask(p) {
 			if !slices.Contains(all, r) {
 				all = append(all, r)
 			}
