@@ -135,8 +135,12 @@ func requestCertificate(ctx context.Context, client kubernetes.Interface, node s
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("create signing request %s: %w", name, err)
 	}
+	waited := fmt.Errorf("signing request %s is not approved and issued", name)
 	for {
 		request, err := requests.Get(ctx, name, metav1.GetOptions{})
+		if err != nil && ctx.Err() != nil {
+			return nil, waited // a question that the deadline cut says nothing new
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read signing request %s: %w", name, err)
 		}
@@ -150,7 +154,7 @@ func requestCertificate(ctx context.Context, client kubernetes.Interface, node s
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("signing request %s is not approved and issued", name)
+			return nil, waited
 		case <-time.After(joinPoll):
 		}
 	}
