@@ -59,15 +59,23 @@ func (p *process) publishMarket(ctx context.Context, offers *observe.OfferBook) 
 // restated is how often the time of unchanged offers is written again.
 const restated = 10 * time.Minute
 
+// shown is how many offers a status holds: an object that is too large could not
+// be written at all, its health included.
+const shown = 500
+
 // market puts what a cloud told into its status.
 func market(cloud *v1alpha1.BurstProvider, told observe.Told, now time.Time, stale time.Duration) {
 	status := &cloud.Status
+	seen := observe.Seen(told.Offers)
 	health := metav1.Condition{Type: v1alpha1.ProviderHealthy, ObservedGeneration: cloud.Generation}
 	switch {
 	case told.Problem == nil && told.At.IsZero():
 		return // not asked yet
 	case told.Problem == nil:
 		health.Status, health.Reason, health.Message = metav1.ConditionTrue, v1alpha1.ReasonOffersTold, "it tells its offers"
+		if len(seen) > shown {
+			health.Message = fmt.Sprintf("it tells its offers; %d of %d are shown", shown, len(seen))
+		}
 	case providers.KindOf(told.Problem) == providers.Unauthorized:
 		health.Status, health.Reason = metav1.ConditionFalse, v1alpha1.ReasonUnauthorized
 		health.Message = fmt.Sprintf("%v; renew the credentials in Secret %s", told.Problem, cloud.Spec.CredentialsSecret)
@@ -82,7 +90,7 @@ func market(cloud *v1alpha1.BurstProvider, told observe.Told, now time.Time, sta
 	if told.At.IsZero() {
 		return
 	}
-	seen := observe.Seen(told.Offers)
+	seen = seen[:min(len(seen), shown)]
 	if status.OffersSeen == nil || told.At.Sub(status.OffersSeen.Time) >= restated || !slices.Equal(seen, status.Offers) {
 		status.Offers, status.OffersSeen = seen, &metav1.Time{Time: told.At.UTC().Truncate(time.Second)}
 	}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,10 @@ func TestMarketStatus(t *testing.T) {
 		{Provider: "seine", InstanceType: "g2", GPUModel: "L40S-48", GPUs: 2, GPUResource: "nvidia.com/gpu", Price: money.Rate{NanoPerHour: 2_900_000_000, Currency: "EUR"}},
 		{Provider: "seine", InstanceType: "g1", GPUModel: "L4-24", GPUs: 1, GPUResource: "nvidia.com/gpu", SoldOut: true},
 	}
+	many := make([]providers.Offer, 10_000)
+	for i := range many {
+		many[i] = providers.Offer{Provider: "seine", InstanceType: fmt.Sprintf("g%05d", i)}
+	}
 	silence := errors.New("connection refused")
 	denied := &providers.Error{Kind: providers.Unauthorized, Op: "offers", Err: errors.New("401")}
 	tests := map[string]struct {
@@ -27,8 +32,9 @@ func TestMarketStatus(t *testing.T) {
 		health string // status/reason
 		offers int
 	}{
-		"nobody has asked yet":                        {observe.Told{}, "", 0},
-		"it answers":                                  {observe.Told{Offers: offers, At: now}, "True/OffersTold", 2},
+		"nobody has asked yet": {observe.Told{}, "", 0},
+		"it answers":           {observe.Told{Offers: offers, At: now}, "True/OffersTold", 2},
+		"it answers with more than an object holds":   {observe.Told{Offers: many, At: now}, "True/OffersTold", 500},
 		"it has not answered lately":                  {observe.Told{Offers: offers, At: now.Add(-5 * time.Minute), Problem: silence}, "Unknown/NoAnswer", 2},
 		"it has not answered for long":                {observe.Told{Offers: offers, At: now.Add(-time.Hour), Problem: silence}, "False/NoAnswer", 2},
 		"it never answered":                           {observe.Told{Problem: silence}, "False/NoAnswer", 0},

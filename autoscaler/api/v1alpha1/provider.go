@@ -209,7 +209,7 @@ type BurstProviderStatus struct {
 	// +listMapKey=offer
 	// +optional
 	Unavailable []UnavailableOffer `json:"unavailable,omitempty"`
-	// Offers are what the cloud sold when it was asked last, prices as it states
+	// Offers are what the cloud sold when it was asked last, the first 500, prices as it states
 	// them. They are for people to read; decisions are made on fresher ones.
 	// +listType=atomic
 	// +optional
