@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,18 +105,10 @@ func refusedWith(pod *corev1.Pod, since time.Time) corev1.Pod {
 }
 
 func gated(pod *corev1.Pod, gates []corev1.PodSchedulingGate) plan.Reason {
-	names := make([]string, 0, len(gates))
-	for _, g := range gates {
-		if g.Name == kueueGate {
-			return kueue("pod "+pod.Name, cmp.Or(pod.Labels[kueueQueue], pod.Annotations[kueueQueue]))
-		}
-		names = append(names, g.Name)
+	if slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == kueueGate }) {
+		return kueue("pod "+pod.Name, cmp.Or(pod.Labels[kueueQueue], pod.Annotations[kueueQueue]))
 	}
-	slices.Sort(names)
-	return plan.Reason{
-		Code: plan.SchedulingGated, Message: fmt.Sprintf("pod %s is gated by %s", pod.Name, strings.Join(names, ", ")),
-		Remedy: "whoever set the gate removes it",
-	}
+	return plan.Gated(pod)
 }
 
 // kueue is the reason of what Kueue has not admitted.
@@ -141,11 +132,7 @@ func (w *way) elsewhere(pod *corev1.Pod, by string) plan.Reason {
 			Remedy:  "wait for the queue, or have its quota raised: what has no quota is never bought for",
 		}
 	}
-	return plan.Reason{
-		Code:    plan.OtherScheduler,
-		Message: fmt.Sprintf("pod %s is placed by %s; whether it waits for room or for its queue can't be told", pod.Name, by),
-		Remedy:  "let " + corev1.DefaultSchedulerName + " place it",
-	}
+	return plan.PlacedElsewhere(pod)
 }
 
 // held is why owners on the way hold all pods below them, nil when they don't:

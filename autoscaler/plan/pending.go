@@ -46,26 +46,36 @@ func (r *run) podHeld(p *corev1.Pod) (Reason, bool) {
 		// No pod is ever unbound: the cache of pods is behind that of bursts.
 		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s has run on burst %s", p.Name, r.history.placed[p.UID])}, true
 	case len(p.Spec.SchedulingGates) > 0:
-		gates := make([]string, 0, len(p.Spec.SchedulingGates))
-		for _, g := range p.Spec.SchedulingGates {
-			gates = append(gates, g.Name)
-		}
-		slices.Sort(gates)
-		return Reason{
-			Code: SchedulingGated, Message: fmt.Sprintf("pod %s is gated by %s", p.Name, strings.Join(gates, ", ")),
-			Remedy: "whoever set the gate removes it",
-		}, true
+		return Gated(p), true
 	case daemon(p) || r.system[p.Namespace]:
 		return Reason{Code: OwnerUnsupported, Message: fmt.Sprintf("pod %s belongs to the system or to a DaemonSet", p.Name), Remedy: "run the work as a Job"}, true
 	}
 	if by := p.Spec.SchedulerName; by != "" && by != corev1.DefaultSchedulerName {
-		return Reason{
-			Code:    OtherScheduler,
-			Message: fmt.Sprintf("pod %s is placed by %s; whether it waits for room or for its queue can't be told", p.Name, by),
-			Remedy:  "let " + corev1.DefaultSchedulerName + " place it",
-		}, true
+		return PlacedElsewhere(p), true
 	}
 	return Reason{}, false
+}
+
+// Gated is why a pod with scheduling gates waits.
+func Gated(p *corev1.Pod) Reason {
+	gates := make([]string, 0, len(p.Spec.SchedulingGates))
+	for _, g := range p.Spec.SchedulingGates {
+		gates = append(gates, g.Name)
+	}
+	slices.Sort(gates)
+	return Reason{
+		Code: SchedulingGated, Message: fmt.Sprintf("pod %s is gated by %s", p.Name, strings.Join(gates, ", ")),
+		Remedy: "whoever set the gate removes it",
+	}
+}
+
+// PlacedElsewhere is why a pod of another scheduler waits.
+func PlacedElsewhere(p *corev1.Pod) Reason {
+	return Reason{
+		Code:    OtherScheduler,
+		Message: fmt.Sprintf("pod %s is placed by %s; whether it waits for room or for its queue can't be told", p.Name, p.Spec.SchedulerName),
+		Remedy:  "let " + corev1.DefaultSchedulerName + " place it",
+	}
 }
 
 // preempting waits for a preemption under way: the scheduler has chosen a node
