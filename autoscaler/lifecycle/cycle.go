@@ -38,6 +38,8 @@ type Cycle struct {
 	// times that.
 	Idle time.Duration
 	Log  *slog.Logger
+
+	planner plan.Planner
 }
 
 // NeedLeaderElection keeps the cycle to the leader.
@@ -89,7 +91,7 @@ func (c *Cycle) Once(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	p := plan.Decide(state)
+	p := c.planner.Decide(state)
 	if c.Decided != nil {
 		c.Decided(state, p)
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -128,19 +129,37 @@ func (r *run) enoughGPUs(pods []*corev1.Pod) (int, bool) {
 	if most.count == 0 {
 		return 1, len(r.ends) > 0
 	}
-	free, slots := r.cluster.Free(r.onPrem, most.name), 0
+	after := r.slotsFor(most)
+	first := sort.SearchInts(after, count)
+	return first + 1, first < len(after)
+}
+
+// slots are how many pods with a need have GPUs after each ending, one after the
+// other, as long as the nodes have that much free now.
+type slots struct {
+	free  []int64
+	after []int // never falls: endings only free something
+}
+
+func (r *run) slotsFor(need gpuNeed) []int {
+	free := r.cluster.Free(r.onPrem, need.name)
+	if known, ok := r.slots[need]; ok && slices.Equal(known.free, free) {
+		return known.after
+	}
+	s := slots{slices.Clone(free), make([]int, len(r.ends))}
+	count := 0
 	for _, n := range free {
-		slots += places(n, most)
+		count += places(n, need)
 	}
-	freed := r.freedOf(most.name)
+	freed := r.freedOf(need.name)
 	for i, e := range r.ends {
-		slots -= places(free[e.node], most)
+		count -= places(free[e.node], need)
 		free[e.node] += freed[i]
-		if slots += places(free[e.node], most); slots >= count {
-			return i + 1, true
-		}
+		count += places(free[e.node], need)
+		s.after[i] = count
 	}
-	return 0, false
+	r.slots[need] = s
+	return s.after
 }
 
 // freedOf is what each ending frees of a resource.
@@ -166,9 +185,9 @@ func places(free int64, need gpuNeed) int {
 // needOf is the largest number of GPUs of one kind that a pod asks for.
 func needOf(p *corev1.Pod) gpuNeed {
 	var most gpuNeed
-	for name, n := range gpuRequests(p) {
-		if n > most.count || n == most.count && name < most.name {
-			most = gpuNeed{name, n}
+	for _, need := range gpuRequests(p) {
+		if need.count > most.count || need.count == most.count && need.name < most.name {
+			most = need
 		}
 	}
 	return most
@@ -219,8 +238,8 @@ func (r *run) endings() []ending {
 			all = append(all, ending{pod: p, at: at, node: node})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b ending) int {
-		return cmp.Or(a.at.Compare(b.at), podOrder(*a.pod, *b.pod))
+	slices.SortFunc(all, func(a, b ending) int {
+		return cmp.Or(a.at.Compare(b.at), podOrder(a.pod, b.pod))
 	})
 	return all
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,9 +21,15 @@ const planned = "planned"
 
 // size finds how many machines of the offer the work needs. All pods get a seat
 // or the offer is refused.
-func (r *run) size(w *work, s sale) (candidate, *Reason) {
+func (r *run) size(w *work, s *sale) (candidate, *Reason) {
 	c := candidate{sale: s}
-	if why := speaksGPU(w, s); why != nil {
+	has := gpuNeed{corev1.ResourceName(s.offer.GPUResource), int64(s.offer.GPUs)}
+	why, asked := w.speaks[has]
+	if !asked {
+		why = speaksGPU(w, has)
+		w.speaks[has] = why
+	}
+	if why != nil {
 		return c, why
 	}
 	packing, err := r.cluster.Pack(w.batch, s.stock, r.Settings.Machines)
@@ -65,37 +70,35 @@ func virtual(s *sale, settings Settings, number int) placement.Machine {
 // gpuAsk is what a pod asks of one GPU resource; of equal asks the first pod's
 // stands for all.
 type gpuAsk struct {
-	pod   string
-	name  corev1.ResourceName
-	count int64
+	pod string
+	gpuNeed
 }
 
 func gpuAsks(pods []*corev1.Pod) []gpuAsk {
 	var asks []gpuAsk
 	for _, p := range pods {
-		need := gpuRequests(p)
-		for _, name := range slices.Sorted(maps.Keys(need)) {
-			if !slices.ContainsFunc(asks, func(a gpuAsk) bool { return a.name == name && a.count == need[name] }) {
-				asks = append(asks, gpuAsk{p.Name, name, need[name]})
+		for _, need := range gpuRequests(p) {
+			if !slices.ContainsFunc(asks, func(a gpuAsk) bool { return a.gpuNeed == need }) {
+				asks = append(asks, gpuAsk{p.Name, need})
 			}
 		}
 	}
 	return asks
 }
 
-// speaksGPU refuses an offer whose GPUs have another name, or are too few in
+// speaksGPU refuses a machine whose GPUs have another name, or are too few in
 // one machine, than a pod asks for: the filters would only say "insufficient".
-func speaksGPU(w *work, s sale) *Reason {
+func speaksGPU(w *work, has gpuNeed) *Reason {
 	for _, a := range w.asks {
 		switch {
-		case string(a.name) != s.offer.GPUResource:
+		case a.name != has.name:
 			return refusal(Reason{
-				Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for %s, the machine has %s", a.pod, a.name, s.offer.GPUResource),
+				Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for %s, the machine has %s", a.pod, a.name, has.name),
 				Remedy: "ask for a resource that an offer has",
 			})
-		case a.count > int64(s.offer.GPUs):
+		case a.count > has.count:
 			return refusal(Reason{
-				Code: GPUCountPerNode, Message: fmt.Sprintf("pod %s asks for %d %s, one machine has %d", a.pod, a.count, a.name, s.offer.GPUs),
+				Code: GPUCountPerNode, Message: fmt.Sprintf("pod %s asks for %d %s, one machine has %d", a.pod, a.count, a.name, has.count),
 				Remedy: "split the work over more pods, or use a larger machine",
 			})
 		}
