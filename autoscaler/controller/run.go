@@ -150,6 +150,7 @@ func (p *process) openCluster() error {
 	options := p.elected("spillway-controller")
 	options.Scheme = scheme
 	options.Client.Cache = &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}
+	options.Cache.DefaultTransform = cache.TransformStripManagedFields()
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: home, &clusterv1.Machine{}: home, &infrav1.SpillwayMachine{}: home, &controlplanev1.OnPremControlPlane{}: home,
 	}

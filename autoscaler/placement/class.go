@@ -125,18 +125,37 @@ func (s *Snapshot) turnOver() {
 
 func newClass(p *corev1.Pod, key string) *class {
 	c := &class{key: key}
-	takes := Extended(p)
+	takes := extended(p)
 	for _, name := range slices.Sorted(maps.Keys(takes)) {
 		c.needs = append(c.needs, need{name, takes[name], &Reason{Plugin: names.NodeResourcesFit, Message: "Insufficient " + string(name)}})
 	}
 	return c
 }
 
-// Extended returns what a pod takes of each extended resource, as the
-// scheduler counts it.
-func Extended(p *corev1.Pod) map[corev1.ResourceName]int64 {
+// Takes returns how much of an extended resource a pod takes, as the scheduler
+// counts it.
+func Takes(p *corev1.Pod, name corev1.ResourceName) int64 {
+	if !plain(p) {
+		return extended(p)[name]
+	}
+	takes := int64(0)
+	for i := range p.Spec.Containers {
+		if q, asks := p.Spec.Containers[i].Resources.Requests[name]; asks {
+			takes += q.Value()
+		}
+	}
+	return takes
+}
+
+// plain says that a pod takes what its containers ask for.
+func plain(p *corev1.Pod) bool {
+	return len(p.Spec.InitContainers) == 0 && p.Spec.Overhead == nil && p.Spec.Resources == nil
+}
+
+// extended is what a pod takes of each extended resource.
+func extended(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	takes := map[corev1.ResourceName]int64{}
-	if len(p.Spec.InitContainers) == 0 && p.Spec.Overhead == nil && p.Spec.Resources == nil {
+	if plain(p) {
 		for i := range p.Spec.Containers {
 			addExtended(takes, p.Spec.Containers[i].Resources.Requests)
 		}

@@ -83,6 +83,7 @@ type work struct {
 	class   policy.Class
 	maxRun  time.Duration
 	asks    []gpuAsk
+	needs   []gpuNeed           // the largest of each pod
 	speaks  map[gpuNeed]*Reason // see speaksGPU, by what a machine has
 	batch   placement.Batch
 	// refusals and candidates are what the offers came to.

@@ -171,7 +171,8 @@ func reasonOf(p policy.Refusal) Reason {
 // what is left. Policy is asked first and of all offers, so that no price can
 // hide a rule.
 func (r *run) shopping(w *work) (Decision, bool) {
-	w.asks, w.speaks = gpuAsks(w.pods), map[gpuNeed]*Reason{}
+	w.asks, w.needs = gpuAsks(w.pods)
+	w.speaks = map[gpuNeed]*Reason{}
 	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
 	trips := r.policyOn(w)
 	w.refusals = slices.Grow(w.refusals, len(r.offers))
@@ -182,18 +183,20 @@ func (r *run) shopping(w *work) (Decision, bool) {
 			w.refusals = append(w.refusals, refusals...)
 			continue
 		}
-		c, why := r.size(w, s)
+		c := &r.desk[i]
+		*c = candidate{sale: s}
+		why := r.size(w, c)
 		if why == nil {
-			why = r.price(w, &c)
+			why = r.price(w, c)
 		}
 		if why == nil {
-			why = r.limits(w, &c)
+			why = r.limits(w, c)
 		}
 		if why != nil {
 			w.refusals = append(w.refusals, s.refuse(*why))
 			continue
 		}
-		w.candidates = append(w.candidates, &c)
+		w.candidates = append(w.candidates, c)
 	}
 	slices.SortStableFunc(w.candidates, func(a, b *candidate) int {
 		if a.expected.Currency == b.expected.Currency && a.expected.Nano != b.expected.Nano {

@@ -30,6 +30,7 @@ type run struct {
 	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
 	providers map[string]*v1alpha1.BurstProvider
 	offers    []*sale
+	desk      []candidate          // of the gang at hand, by offer
 	trips     map[trip][][]Refusal // see policyOn
 	claims    map[string]*corev1.PersistentVolumeClaim
 	volumes   map[string]*corev1.PersistentVolume
@@ -83,6 +84,7 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 	}
 	r.history = remember(s, r.onBurstNodes())
 	r.offers = sales(&s, r.providers)
+	r.desk = make([]candidate, len(r.offers))
 	r.ends = r.endings()
 	r.promise()
 	return r

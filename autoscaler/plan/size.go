@@ -21,31 +21,30 @@ const planned = "planned"
 
 // size finds how many machines of the offer the work needs. All pods get a seat
 // or the offer is refused.
-func (r *run) size(w *work, s *sale) (candidate, *Reason) {
-	c := candidate{sale: s}
-	has := gpuNeed{corev1.ResourceName(s.offer.GPUResource), int64(s.offer.GPUs)}
+func (r *run) size(w *work, c *candidate) *Reason {
+	has := gpuNeed{corev1.ResourceName(c.offer.GPUResource), int64(c.offer.GPUs)}
 	why, asked := w.speaks[has]
 	if !asked {
 		why = speaksGPU(w, has)
 		w.speaks[has] = why
 	}
 	if why != nil {
-		return c, why
+		return why
 	}
-	packing, err := r.cluster.Pack(w.batch, s.stock, r.Settings.Machines)
+	packing, err := r.cluster.Pack(w.batch, c.stock, r.Settings.Machines)
 	switch {
 	case err != nil:
-		return c, refusal(undecidable(err))
+		return refusal(undecidable(err))
 	case packing.Misfit != nil:
-		return c, refusal(misfit(packing))
+		return refusal(misfit(packing))
 	case packing.TooMany:
-		return c, refusal(Reason{
+		return refusal(Reason{
 			Code: GangTooLarge, Message: fmt.Sprintf("it needs more than %s of this offer", count(r.Settings.Machines, "machine")),
 			Remedy: "make it smaller, or use larger machines",
 		})
 	}
 	c.machines, c.packing = int32(packing.Machines), packing
-	return c, nil
+	return nil
 }
 
 // virtual is the machine of an offer as it is expected to join, less what the
@@ -74,16 +73,30 @@ type gpuAsk struct {
 	gpuNeed
 }
 
-func gpuAsks(pods []*corev1.Pod) []gpuAsk {
-	var asks []gpuAsk
-	for _, p := range pods {
-		for _, need := range gpuRequests(p) {
+// gpuAsks also returns the largest need of each pod.
+func gpuAsks(pods []*corev1.Pod) (asks []gpuAsk, largest []gpuNeed) {
+	largest = make([]gpuNeed, len(pods))
+	for i, p := range pods {
+		needs := gpuRequests(p)
+		for _, need := range needs {
 			if !slices.ContainsFunc(asks, func(a gpuAsk) bool { return a.gpuNeed == need }) {
 				asks = append(asks, gpuAsk{p.Name, need})
 			}
 		}
+		largest[i] = largestOf(needs)
 	}
-	return asks
+	return asks, largest
+}
+
+// largestOf is the largest number of GPUs of one kind.
+func largestOf(needs []gpuNeed) gpuNeed {
+	var most gpuNeed
+	for _, need := range needs {
+		if need.count > most.count || need.count == most.count && need.name < most.name {
+			most = need
+		}
+	}
+	return most
 }
 
 // speaksGPU refuses a machine whose GPUs have another name, or are too few in
