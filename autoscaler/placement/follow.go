@@ -151,7 +151,8 @@ func (s *Snapshot) followNodes(nodes []*corev1.Node) (map[string]*refill, error)
 	return dirty, s.renumber(nodes)
 }
 
-// renumber gives the nodes their places. What is remembered by place is void.
+// renumber gives the nodes their places. What classes remember by place stays:
+// it holds for one generation of one node, and no other has that.
 func (s *Snapshot) renumber(nodes []*corev1.Node) error {
 	old, was := s.nodes, s.index
 	s.nodes, s.index = make([]fwk.NodeInfo, len(nodes)), make(map[string]int, len(nodes))
@@ -172,7 +173,6 @@ func (s *Snapshot) renumber(nodes []*corev1.Node) error {
 		}
 	}
 	s.free = freeIndex{}
-	s.forgetClasses(nil)
 	s.affinity.forget()
 	return nil
 }
@@ -205,7 +205,7 @@ func (s *Snapshot) followPods(pods []*corev1.Pod, dirty map[string]*refill) {
 			s.track.loose[node] = true
 			touch(node).add = append(touch(node).add, forms.of(p))
 			continue
-		case old != nil && old.version == v && old.node == node:
+		case old != nil && old.version == v:
 			old.seen = s.track.turn
 		default:
 			if old != nil {

@@ -211,33 +211,17 @@ func TestFollowRefuses(t *testing.T) {
 // framework adds up for each alone.
 func TestFormsAddUpAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		gpus := func(what string) corev1.ResourceList {
-			if n := rapid.Int64Range(0, 2).Draw(t, what); n > 0 {
-				return corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(n, resource.DecimalSI)}
-			}
-			return nil
-		}
 		var pods []*corev1.Pod
-		for i := range rapid.IntRange(1, 8).Draw(t, "pods") {
+		for i := range rapid.IntRange(1, 6).Draw(t, "pods") {
 			p := pod(fmt.Sprintf("p%d", i), 0, on("home"))
-			p.Spec.Containers[0].Resources.Requests = gpus("asks")
-			p.Spec.Overhead = gpus("overhead")
-			if rapid.Bool().Draw(t, "init") {
-				init := corev1.Container{Name: "init", Resources: corev1.ResourceRequirements{Requests: gpus("init asks")}}
-				if always := corev1.ContainerRestartPolicyAlways; rapid.Bool().Draw(t, "sidecar") {
-					init.RestartPolicy = &always
-				}
-				p.Spec.InitContainers = []corev1.Container{init}
+			fields := []string{"asks", "overhead", "init", "sidecar", "allocated", "actual", "resized"}
+			if i > 0 { // unlike another in one field
+				p = rapid.SampledFrom(pods).Draw(t, "like").DeepCopy()
+				p.Name, p.UID = fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("p%d", i))
+				fields = []string{rapid.SampledFrom(fields).Draw(t, "field")}
 			}
-			if rapid.Bool().Draw(t, "runs") {
-				st := corev1.ContainerStatus{Name: rapid.SampledFrom([]string{"main", "init"}).Draw(t, "of"), AllocatedResources: gpus("allocated")}
-				if rapid.Bool().Draw(t, "actual") {
-					st.Resources = &corev1.ResourceRequirements{Requests: gpus("has")}
-				}
-				p.Status.ContainerStatuses = []corev1.ContainerStatus{st}
-			}
-			if rapid.IntRange(0, 3).Draw(t, "resized") == 0 {
-				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Reason: rapid.SampledFrom([]string{corev1.PodReasonInfeasible, corev1.PodReasonDeferred}).Draw(t, "why")}}
+			for _, field := range fields {
+				ask(t, p, field)
 			}
 			pods = append(pods, p)
 		}
@@ -260,6 +244,71 @@ func TestFormsAddUpAlike(t *testing.T) {
 			t.Errorf("free GPUs (-one by one +together):\n%s", diff)
 		}
 	})
+}
+
+// ask draws one of the fields by which a pod asks for GPUs.
+func ask(t *rapid.T, p *corev1.Pod, field string) {
+	var list corev1.ResourceList
+	if n := rapid.Int64Range(0, 3).Draw(t, field); n > 0 {
+		list = corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(n, resource.DecimalSI)}
+	}
+	status := func(list corev1.ResourceList, actual bool) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResources: list}}
+		if actual {
+			p.Status.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{Requests: list}
+		}
+	}
+	switch field {
+	case "asks":
+		p.Spec.Containers[0].Resources.Requests = list
+	case "overhead":
+		p.Spec.Overhead = list
+	case "init", "sidecar":
+		init := corev1.Container{Name: "init", Resources: corev1.ResourceRequirements{Requests: list}}
+		if always := corev1.ContainerRestartPolicyAlways; field == "sidecar" {
+			init.RestartPolicy = &always
+		}
+		p.Spec.InitContainers = []corev1.Container{init}
+	case "allocated", "actual":
+		status(list, field == "actual")
+	case "resized":
+		p.Status.Conditions = nil
+		if len(list) > 0 {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Reason: rapid.SampledFrom([]string{corev1.PodReasonInfeasible, corev1.PodReasonDeferred}).Draw(t, "why")}}
+		}
+	}
+}
+
+// What was known of a node that fell, or of a pod that has changed, is void.
+func TestFollowForgets(t *testing.T) {
+	east := labelled(corev1.LabelTopologyZone, "east")
+	shy := pod("shy", 1, apart(corev1.LabelTopologyZone), on("a"))
+	shy.ResourceVersion = "1"
+	next := pod("next", 1)
+	next.ResourceVersion = "2"
+	large := next.DeepCopy()
+	large.ResourceVersion = "3"
+	large.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("9")
+	s := cluster(t, placement.Inventory{})
+	for _, turn := range []struct {
+		nodes []*corev1.Node
+		ask   *corev1.Pod
+		want  string
+	}{
+		{[]*corev1.Node{node("a", 8, east), node("b", 8, east)}, next, "next nowhere, 0/2 nodes fit: 2 node(s) didn't satisfy existing pods anti-affinity rules"},
+		{[]*corev1.Node{node("b", 8, east)}, next, "next on b"},
+		{[]*corev1.Node{node("b", 8, east)}, large, "next nowhere, 0/1 nodes fit: 1 Insufficient nvidia.com/gpu"},
+		{[]*corev1.Node{node("b", 8, east), node("c", 9)}, large, "next on c"},
+	} {
+		if err := s.Follow(placement.Inventory{Nodes: turn.nodes, Pods: []*corev1.Pod{shy}}); err != nil {
+			t.Fatal(err)
+		}
+		s.Fork()
+		if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{turn.ask}})); got != turn.want {
+			t.Errorf("Fit() = %q, want %q", got, turn.want)
+		}
+		s.Revert()
+	}
 }
 
 // BenchmarkFollow is one event in a cluster: a pod ends and another begins.

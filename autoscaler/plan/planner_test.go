@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
 )
 
@@ -63,7 +62,7 @@ func daemonSet(cpus string) appsv1.DaemonSet {
 
 // stamped gives objects UIDs by their names and resource versions by what is in
 // them, as an API server would.
-func stamped(t *rapid.T, s plan.State) plan.State {
+func stamped(t rapid.TB, s plan.State) plan.State {
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +88,7 @@ func stamped(t *rapid.T, s plan.State) plan.State {
 	return own
 }
 
-func stamp(t *rapid.T, o metav1.Object) {
+func stamp(t rapid.TB, o metav1.Object) {
 	if o.GetUID() == "" {
 		o.SetUID(types.UID(o.GetNamespace() + "/" + o.GetName()))
 	}
@@ -100,18 +99,43 @@ func stamp(t *rapid.T, o metav1.Object) {
 	o.SetResourceVersion(fmt.Sprintf("%x", sha256.Sum256(text)))
 }
 
+// A machine that an offer describes anew, and DaemonSets that come and go, are
+// not what was reckoned with before.
+func TestPlannerSeesOtherMachines(t *testing.T) {
+	g := site().gang("train", 1).times(4).offer("ovh", 2, "1 EUR").budget("vision-month", "1000 EUR")
+	larger := g.s
+	larger.Offers = append(larger.Offers[:0:0], larger.Offers...)
+	larger.Offers[0].GPUs = 4
+	beside := larger
+	beside.Cluster.DaemonSets = []appsv1.DaemonSet{daemonSet(fmt.Sprint(larger.Offers[0].MilliCPU/1000 - 2))}
+	var planner plan.Planner
+	for turn, s := range []plan.State{g.s, larger, beside, larger, g.s} {
+		want := plan.Decide(s)
+		if diff := cmp.Diff(want, planner.Decide(s)); diff != "" {
+			t.Errorf("turn %d (-cold +planner):\n%s", turn, diff)
+		}
+		if bought := want.Bursts(); turn < 2 && (len(bought) != 1 || int(bought[0].Machines) != 2-turn) {
+			t.Errorf("turn %d buys %v, want %d machines", turn, bought, 2-turn)
+		}
+	}
+}
+
 // What could not be followed is read anew.
 func TestPlannerRecovers(t *testing.T) {
 	g := site().node("rack1", 2).gang("train", 2).offer("ovh", 2, "1 EUR").budget("vision-month", "1000 EUR")
-	broken := g.s
-	broken.Cluster.Nodes = append(append([]corev1.Node{}, broken.Cluster.Nodes...), broken.Cluster.Nodes[0])
+	smaller := site().node("rack1", 1).s.Cluster.Nodes[0]
+	twice, after := g.s, g.s
+	twice.Cluster.Nodes = []corev1.Node{smaller, smaller}
+	after.Cluster.Nodes = []corev1.Node{smaller}
 	var planner plan.Planner
-	for turn, s := range []plan.State{g.s, broken, g.s, g.mode(v1alpha1.ModeOff).s} {
-		if diff := cmp.Diff(plan.Decide(s), planner.Decide(s)); diff != "" {
+	for turn, want := range []plan.Code{plan.FitsLocally, plan.Undecidable, plan.Bursts} {
+		s := stamped(t, []plan.State{g.s, twice, after}[turn])
+		got := planner.Decide(s)
+		if diff := cmp.Diff(plan.Decide(s), got); diff != "" {
 			t.Errorf("turn %d (-cold +planner):\n%s", turn, diff)
 		}
-	}
-	if got := planner.Decide(broken).Decisions[0].Code; got != plan.Undecidable {
-		t.Errorf("a broken state is %s, want %s", got, plan.Undecidable)
+		if got.Decisions[0].Code != want {
+			t.Errorf("turn %d is %s, want %s", turn, got.Decisions[0].Code, want)
+		}
 	}
 }
