@@ -51,6 +51,7 @@ type process struct {
 	meters   *meters
 	table    observe.Table // of kinds of work
 	watched  []observe.Watched
+	captured time.Time // when a state was last written down
 }
 
 // Scheme registers every kind that the controller reads or writes.
