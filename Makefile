@@ -39,7 +39,7 @@ GENERATED_SUM = find autoscaler/api charts/spillway/crds -name 'zz_generated*' -
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: bin/kube bin/crds binaries ## build everything into bin/ (the first time about 13 minutes on two cores)
+build: bin/kube bin/crds binaries ## build everything into bin/ (the first time a quarter of an hour on two cores)
 
 bin/kube: $(KUBE_BUILT)
 	@ln -f $< $@
