@@ -106,12 +106,13 @@ type named struct {
 	RestoreInfo          map[string]any `json:"restore_info"`
 }
 
+const keyType = "aes256-gcm96"
+
 // Make implements [stager.KEKs]. The engine leaves a key that is there as it
-// is. Deletion stays forbidden until [Client.Destroy] asks for it.
+// is. Deletion stays forbidden until [Client.Destroy] asks for it, and what lets
+// a key out is not even named, so that a policy may deny those parameters.
 func (c *Client) Make(ctx context.Context, name string) error {
-	_, err := c.call(ctx, "make", http.MethodPost, c.key(name), map[string]any{
-		"type": "aes256-gcm96", "exportable": false, "allow_plaintext_backup": false,
-	}, nil)
+	_, err := c.call(ctx, "make", http.MethodPost, c.key(name), map[string]any{"type": keyType}, nil)
 	return err
 }
 
@@ -137,7 +138,7 @@ func (c *Client) Look(ctx context.Context, name string) (stager.KEK, error) {
 		{n.Imported, "the key was imported, so whoever made it may have a copy"},
 		{n.BackupInfo != nil, "a backup of the key was taken"},
 		{n.RestoreInfo != nil, "the key was restored from a backup, which still exists"},
-		{n.Type != "aes256-gcm96", "the key is of type " + n.Type + ", so it is not the one that was made"},
+		{n.Type != keyType, "the key is of type " + n.Type + ", so it is not the one that was made"},
 	} {
 		if d.yes {
 			kek.Doubts = append(kek.Doubts, d.text)
