@@ -38,7 +38,7 @@ func (f *Front) get(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 		f.pass(w, r, "range not local") // cases: C7 nginx-s3-gateway#188
 		return
 	case e == nil:
-		f.miss(w, r, t, key)
+		f.cold(w, r, t, key)
 		return
 	case !e.checksums && wantsChecksums(r):
 		f.miss(w, r, t, key)
