@@ -220,7 +220,7 @@ func writeHead(w http.ResponseWriter, r *http.Request, e *entry, part span, fres
 		}
 	}
 	for name, value := range e.object.Metadata {
-		if strings.HasPrefix(name, "X-Amz-Checksum-") && (part.partial || !wantsChecksums(r)) {
+		if strings.HasPrefix(name, "X-Amz-Checksum-") && (part.length < e.object.Size || !wantsChecksums(r)) {
 			continue
 		}
 		h[name] = []string{value}

@@ -338,6 +338,9 @@ func TestKeyActs(t *testing.T) {
 			}
 		})
 	}
+	if err := os.WriteFile(file, []byte(lines[0]+lines[1]+lines[2][:9]), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := person.Create(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
