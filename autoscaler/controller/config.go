@@ -60,6 +60,9 @@ type Config struct {
 	StoreAddress string
 	StoreRegion  string
 
+	// Keys is where the key-encryption keys of bursts lie.
+	KeyService KeyService
+
 	// Dialers by the name of the driver.
 	Dialers map[string]Dialer
 

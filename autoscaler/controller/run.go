@@ -285,12 +285,15 @@ func (p *process) cluster() capi.Cluster {
 
 // stager makes the on-prem side of the data.
 func (p *process) stager() (*lifecycle.Stager, error) {
-	keys, err := stager.NewFileKeys(filepath.Join(p.DataDir, "datakeys"), rand.Reader, time.Now)
+	keys, err := Custody(p.Config, "", "")
 	if err != nil {
 		return nil, err
 	}
+	if err := p.keepToken(); err != nil {
+		return nil, err
+	}
 	return &lifecycle.Stager{
-		Client: p.mgr.GetAPIReader(), Keys: keys, Gate: p.gate, Records: p.records, Random: rand.Reader, Now: time.Now,
+		Client: p.mgr.GetAPIReader(), Keys: keys, Gate: p.gate, Records: p.records, Now: time.Now,
 		Stager: stager.New(stager.Config{Keys: keys, Signer: p.keys.manifest, Random: rand.Reader, Now: time.Now, Log: p.Log}),
 		Tool:   "spillway", Version: p.Version,
 	}, nil

@@ -1,13 +1,9 @@
 package lifecycle
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +16,6 @@ import (
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/s3"
-	"spillway.dev/spillway/datasync/seal"
 	"spillway.dev/spillway/datasync/stager"
 	"spillway.dev/spillway/nodeagent/link"
 	"spillway.dev/spillway/nodeagent/wipe"
@@ -34,7 +29,6 @@ type Stager struct {
 	Keys    stager.Keys
 	Gate    *stager.Gate
 	Records Records
-	Random  io.Reader
 	Now     func() time.Time
 	// Tool and Version name this program in certificates.
 	Tool, Version string
@@ -48,11 +42,22 @@ func refusedStaging(err error) (string, bool) {
 	return "", false
 }
 
-// Prepare implements [Data].
+// Prepare implements [Data]. The gate is opened first: a key service that is
+// down must not keep results from home.
 func (s *Stager) Prepare(ctx context.Context, b *v1alpha1.Burst, until time.Time) error {
-	if _, err := s.Keys.Create(ctx, string(b.UID)); err != nil {
+	if err := s.open(ctx, b, until); err != nil {
+		return err
+	}
+	key, err := s.Keys.Create(ctx, string(b.UID))
+	if err != nil {
 		return fmt.Errorf("data key: %w", err)
 	}
+	key.Destroy()
+	return nil
+}
+
+// open opens the gate for the burst's nodes. It asks no key service.
+func (s *Stager) open(ctx context.Context, b *v1alpha1.Burst, until time.Time) error {
 	tenant, err := s.tenant(ctx, b)
 	if err != nil {
 		return err
@@ -175,11 +180,7 @@ func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, e
 
 // Release implements [Data].
 func (s *Stager) Release(ctx context.Context, b *v1alpha1.Burst, r link.Report) (*link.SealedKey, *link.Stage, error) {
-	key, err := s.Keys.Get(ctx, string(b.UID))
-	if err != nil {
-		return nil, nil, err
-	}
-	sealed, err := link.SealKey(r.HPKE, string(b.UID), r.Node, key)
+	sealed, err := s.sealed(ctx, b, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -187,7 +188,7 @@ func (s *Stager) Release(ctx context.Context, b *v1alpha1.Burst, r link.Report) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.Prepare(ctx, b, b.Spec.Deadline.Time); err != nil { // the gate forgets at a restart
+	if err := s.open(ctx, b, b.Spec.Deadline.Time); err != nil { // the gate forgets at a restart
 		return nil, nil, err
 	}
 	p, err := s.Stager.Stage(ctx, job)
@@ -195,9 +196,27 @@ func (s *Stager) Release(ctx context.Context, b *v1alpha1.Burst, r link.Report) 
 		return nil, nil, err
 	}
 	if !p.Done { // after a restart: it looks through what is staged already
-		return &sealed, nil, nil
+		return sealed, nil, nil
 	}
-	return &sealed, &link.Stage{ManifestURL: p.ManifestURL, ManifestSHA256: p.ManifestSHA256, ManifestKey: p.ManifestKey}, nil
+	return sealed, &link.Stage{ManifestURL: p.ManifestURL, ManifestSHA256: p.ManifestSHA256, ManifestKey: p.ManifestKey}, nil
+}
+
+// sealed is the data key for the agent process that made the report; nil when
+// it holds the key already, or had its share of releases.
+func (s *Stager) sealed(ctx context.Context, b *v1alpha1.Burst, r link.Report) (*link.SealedKey, error) {
+	if r.KeyHeld {
+		return nil, nil
+	}
+	if may, err := s.mayRelease(b, r); err != nil || !may {
+		return nil, err
+	}
+	key, err := s.Keys.Get(ctx, string(b.UID))
+	if err != nil {
+		return nil, err
+	}
+	defer key.Destroy()
+	sealed, err := link.SealKey(r.HPKE, string(b.UID), r.Node, key)
+	return &sealed, err
 }
 
 // Collect implements [Data].
@@ -256,62 +275,34 @@ func sourceOf(t *v1alpha1.BurstTenant, bucket string) (v1alpha1.DataSource, bool
 	return v1alpha1.DataSource{}, false
 }
 
-const canaryName = "canary.sealed"
-
-// Erase implements [Data]. The negative test: a canary sealed under the key
-// opened before the destruction, and the key is refused after it.
+// Erase implements [Data]. The evidence is the key custody's: what the key
+// service said before and after the key's end.
 func (s *Stager) Erase(ctx context.Context, b *v1alpha1.Burst) (Erased, error) {
 	burst := string(b.UID)
 	s.Gate.Revoke(burst)
-	e := Erased{Verification: wipe.Verification{Method: "unwrap the data key again", Tool: s.Tool, Version: s.Version}}
-	canary, err := s.canary(ctx, b)
-	if err != nil {
-		return e, err
-	}
-	if canary != nil {
-		sum := sha256.Sum256(canary)
-		e.Verification.CanaryControl, e.Verification.CanarySHA256 = true, hex.EncodeToString(sum[:])
-	}
 	d, err := s.Keys.Destroy(ctx, burst)
 	if err != nil {
-		return e, fmt.Errorf("destroy data key: %w", err)
+		return Erased{}, err
 	}
-	if _, err := s.Keys.Get(ctx, burst); errors.Is(err, stager.ErrKeyDestroyed) {
+	e := Erased{
+		Key: wipe.Key{
+			ID: burst, Algorithm: "AES-256-GCM", Generator: "crypto/rand", GeneratedAt: d.Made,
+			WrappedBy: wipe.KEK{KEKID: d.KEK.ID, Version: d.KEK.Version}, DestroyedAt: d.At, DestroyMethod: d.Method,
+			Proven: d.Proven(), Doubts: d.Doubts, AuditRef: d.AuditRef,
+		},
+		Verification: wipe.Verification{
+			Method: "unwrap a canary key before and after", Tool: s.Tool, Version: s.Version, At: d.Canary.At,
+			CanarySHA256: d.Canary.SHA256, CanaryControl: d.Canary.Opened, LiveUnwrap: d.Canary.LiveOpened,
+		},
+	}
+	if d.Canary.Refused {
 		e.Verification.CanaryUnwrap = wipe.CanaryRefused
 	}
-	e.Verification.At = s.Now().UTC()
-	e.Key = wipe.Key{
-		ID: burst, Algorithm: "AES-256-GCM", Generator: "crypto/rand", WrappedBy: wipe.KEK{KEKID: burst},
-		GeneratedAt: record{Burst: b}.at(v1alpha1.StagingStarted).UTC(), DestroyedAt: d.At, DestroyMethod: d.Method, Proven: d.Proven,
+	if d.KEK.Beyond != "" {
+		e.NotCovered = []string{d.KEK.Beyond}
 	}
 	e.Staging, err = s.emptied(ctx, b)
 	return e, err
-}
-
-// canary seals a few bytes under the burst's key, once, while there is one.
-func (s *Stager) canary(ctx context.Context, b *v1alpha1.Burst) ([]byte, error) {
-	if kept, err := s.Records.Load(string(b.UID), canaryName); err == nil {
-		return kept, nil
-	}
-	key, err := s.Keys.Get(ctx, string(b.UID))
-	if errors.Is(err, stager.ErrKeyDestroyed) || errors.Is(err, stager.ErrNoKey) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var sealed bytes.Buffer
-	w, err := seal.NewWriter(&sealed, key, seal.Context{Burst: string(b.UID), Direction: seal.List, Key: canaryName}, s.Random)
-	if err != nil {
-		return nil, fmt.Errorf("seal canary: %w", err)
-	}
-	if _, err := w.Write([]byte("this opens before the key is destroyed")); err != nil {
-		return nil, fmt.Errorf("seal canary: %w", err)
-	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("seal canary: %w", err)
-	}
-	return sealed.Bytes(), s.Records.Keep(string(b.UID), canaryName, sealed.Bytes())
 }
 
 func (s *Stager) emptied(ctx context.Context, b *v1alpha1.Burst) (wipe.Staging, error) {

@@ -36,7 +36,7 @@ func TestErasingWithoutAStagingStore(t *testing.T) {
 			}
 			s := &Stager{
 				Client: fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Keys: keys, Records: newRecords(t),
-				Gate: stager.NewGate(stager.GateConfig{Store: &url.URL{Scheme: "http", Host: "store"}, Now: time.Now}), Random: rand.Reader, Now: time.Now,
+				Gate: stager.NewGate(stager.GateConfig{Store: &url.URL{Scheme: "http", Host: "store"}, Now: time.Now}), Now: time.Now,
 			}
 			b := &v1alpha1.Burst{ObjectMeta: metav1.ObjectMeta{UID: burstUID}}
 			b.Spec.Offer.Provider = "west"
@@ -48,7 +48,7 @@ func TestErasingWithoutAStagingStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.Verification.CanaryUnwrap != wipe.CanaryRefused || !e.Verification.CanaryControl {
+			if e.Verification.CanaryUnwrap != wipe.CanaryRefused || !e.Verification.CanaryControl || !e.Verification.LiveUnwrap {
 				t.Errorf("the key is not shown to be destroyed: %+v", e)
 			}
 			// A certificate takes a store without a name for "nothing was staged".

@@ -69,6 +69,7 @@ type Erased struct {
 	Key          wipe.Key          `json:"key"`
 	Staging      wipe.Staging      `json:"staging"`
 	Verification wipe.Verification `json:"verification"`
+	NotCovered   []string          `json:"notCovered,omitempty"`
 }
 
 // Data moves and erases the data of a burst.

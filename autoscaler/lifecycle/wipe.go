@@ -151,7 +151,7 @@ func (r *Reconciler) certificate(b record) (wipe.Certificate, error) {
 	if err := json.Unmarshal(data, &e); err != nil {
 		return c, fmt.Errorf("read what was erased: %w", err)
 	}
-	c.Keys, c.Staging, c.Verification = []wipe.Key{e.Key}, e.Staging, e.Verification
+	c.Keys, c.Staging, c.Verification, c.NotCovered = []wipe.Key{e.Key}, e.Staging, e.Verification, e.NotCovered
 	for i := range b.Status.Machines {
 		m := &b.Status.Machines[i]
 		if m.InstanceID == "" {

@@ -34,13 +34,14 @@ type settings struct {
 	CAPIKubeconfig string `json:"capiKubeconfig"`
 	// EmbeddedCAPI runs Cluster API's core reconcilers in this process, as the
 	// identity of CAPIKubeconfig; for demos only.
-	EmbeddedCAPI bool   `json:"embeddedCAPI"`
-	Link         string `json:"link"`
-	Gate         string `json:"gate"`
-	Store        string `json:"store"`
-	StoreAddress string `json:"storeAddress"`
-	StoreRegion  string `json:"storeRegion"`
-	Metrics      string `json:"metrics"`
+	EmbeddedCAPI bool        `json:"embeddedCAPI"`
+	Link         string      `json:"link"`
+	Gate         string      `json:"gate"`
+	Store        string      `json:"store"`
+	StoreAddress string      `json:"storeAddress"`
+	StoreRegion  string      `json:"storeRegion"`
+	Metrics      string      `json:"metrics"`
+	Keys         keySettings `json:"keys"`
 	// Waived are evidence gates of the agent that may fail, by name.
 	Waived []string          `json:"waived"`
 	Times  map[string]string `json:"times"` // see times
@@ -145,6 +146,9 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
 	c.Dialers = map[string]controller.Dialer{"fake": world.FakeDialer, "openstack": controller.DialOpenStack}
 	c.Version, c.Life.Waived = version(), s.Waived
+	if c.KeyService, err = s.Keys.service(); err != nil {
+		return c, fmt.Errorf("configuration %s: %w", file, err)
+	}
 	for _, o := range []struct{ to, value *string }{
 		{&c.ClusterName, &s.ClusterName}, {&c.Metrics, &s.Metrics}, {&c.Life.Installation, &s.Installation},
 	} {

@@ -32,66 +32,76 @@ func (f *Front) miss(w http.ResponseWriter, r *http.Request, t s3wire.Target, ke
 	f.keep(w, r, t, resp, key)
 }
 
-// keep passes an answer on and tees a whole object into the cache.
+// keep passes an answer on and keeps a copy, unless another does so.
 func (f *Front) keep(w http.ResponseWriter, r *http.Request, t s3wire.Target, resp *http.Response, key seal.DataKey) {
-	f.count.misses.Add(1)
-	fill, why := f.startFill(r, t, resp, key)
-	if fill == nil {
-		f.count.notCached(why)
+	c, first := f.shelf.begin(f, place{t.Bucket, t.Key})
+	if !first {
+		f.count.misses.Add(1)
+		f.count.notCached("being filled")
 		f.answer(w, resp, nil)
 		return
 	}
-	defer fill.discard() // also when the answer breaks off; cases: H7
-	f.answer(w, resp, fill.write)
-	if err := fill.commit(); err != nil {
+	defer c.discard() // also when the answer breaks off; cases: H7
+	f.tee(w, r, t, resp, c, key)
+}
+
+// tee passes an answer on and tees a whole object into the cache.
+func (f *Front) tee(w http.ResponseWriter, r *http.Request, t s3wire.Target, resp *http.Response, c *fill, key seal.DataKey) {
+	f.count.misses.Add(1)
+	if why := c.start(r, t, resp, key); why != "" {
+		f.count.notCached(why)
+		c.discard()
+		f.answer(w, resp, nil)
+		return
+	}
+	f.answer(w, resp, c.write)
+	if err := c.commit(); err != nil {
 		f.cfg.Log.Warn("answer not kept", "err", err)
 	}
 }
 
 // fill is a sealed copy in the making.
 type fill struct {
-	front *Front
-	entry *entry
-	temp  *os.File
-	seal  *seal.Writer
-	got   int64
-	kept  bool
-	err   error
+	front    *Front
+	place    place
+	known    chan struct{} // closed when entry is set, or never will be
+	entry    *entry        // nil: there is nothing to join
+	temp     *os.File
+	seal     *seal.Writer
+	got      int64
+	kept     bool
+	over     bool
+	err      error
+	progress progress
 }
 
-// startFill returns nil and the reason when an answer can't be kept.
-func (f *Front) startFill(r *http.Request, t s3wire.Target, resp *http.Response, key seal.DataKey) (*fill, string) {
+// start makes the copy's file; the reason, if the answer can't be kept.
+func (c *fill) start(r *http.Request, t s3wire.Target, resp *http.Response, key seal.DataKey) string {
 	etag := resp.Header.Get("Etag")
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return nil, "status"
+		return "status"
 	case resp.ContentLength < 0:
-		return nil, "length unknown"
+		return "length unknown"
 	case len(etag) < 3 || etag[0] != '"' || etag[len(etag)-1] != '"':
-		return nil, "no strong etag"
+		return "no strong etag"
 	case resp.Header.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") != "":
-		return nil, "sse-c"
+		return "sse-c"
 	case r.Header.Get("Range") != "":
-		return nil, "range"
+		return "range"
 	}
-	p := place{t.Bucket, t.Key}
-	if !f.shelf.begin(p) {
-		return nil, "being filled"
-	}
-	e := f.newEntry(r, t, resp, etag[1:len(etag)-1], key)
-	temp, err := os.CreateTemp(f.cfg.Dir, "*"+partSuffix)
+	e := c.front.newEntry(r, t, resp, etag[1:len(etag)-1], key)
+	temp, err := os.CreateTemp(c.front.cfg.Dir, "*"+partSuffix)
 	if err != nil { // cases: F14 kserve#4852 (no room: pass through, don't fail)
-		f.shelf.end(p)
-		return nil, "disk"
+		return "disk"
 	}
-	w, err := seal.NewWriter(temp, key, e.context, f.cfg.Random)
-	if err != nil {
-		_ = temp.Close()
-		_ = os.Remove(temp.Name())
-		f.shelf.end(p)
-		return nil, "disk"
+	c.temp = temp
+	if c.seal, err = seal.NewWriter(c, key, e.context, c.front.cfg.Random); err != nil {
+		return "disk"
 	}
-	return &fill{front: f, entry: e, temp: temp, seal: w}, ""
+	c.entry = e
+	close(c.known)
+	return ""
 }
 
 // newEntry describes the object in a whole answer of the source store.
@@ -146,13 +156,21 @@ func (c *fill) commit() error {
 	return c.err
 }
 
-// discard removes what was not committed.
+// discard ends the fill, once, and removes what was not committed.
 func (c *fill) discard() {
-	if !c.kept { // else the name may belong to another by now
+	if c.over {
+		return
+	}
+	c.over = true
+	if c.temp != nil && !c.kept { // else the name may belong to another by now
 		_ = c.temp.Close()
 		_ = os.Remove(c.temp.Name())
 	}
-	c.front.shelf.end(place{c.entry.object.Bucket, c.entry.object.Key})
+	c.front.shelf.end(c.place)
+	if c.entry == nil {
+		close(c.known)
+	}
+	c.progress.update(func() { c.progress.ended, c.progress.whole = true, c.kept })
 }
 
 // fetchAgain is how long after a failed try to fetch a staged entry jobs are

@@ -38,7 +38,7 @@ func (f *Front) get(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 		f.pass(w, r, "range not local") // cases: C7 nginx-s3-gateway#188
 		return
 	case e == nil:
-		f.miss(w, r, t, key)
+		f.cold(w, r, t, key)
 		return
 	case !e.checksums && wantsChecksums(r):
 		f.miss(w, r, t, key)
@@ -220,7 +220,7 @@ func writeHead(w http.ResponseWriter, r *http.Request, e *entry, part span, fres
 		}
 	}
 	for name, value := range e.object.Metadata {
-		if strings.HasPrefix(name, "X-Amz-Checksum-") && (part.partial || !wantsChecksums(r)) {
+		if strings.HasPrefix(name, "X-Amz-Checksum-") && (part.length < e.object.Size || !wantsChecksums(r)) {
 			continue
 		}
 		h[name] = []string{value}

@@ -63,6 +63,8 @@ type rig struct {
 	dir    string // the front's disk
 	key    seal.DataKey
 	root   *minio.Core
+
+	clients map[string]*http.Client // of TestAnyHistoryIsTheSameAsDirect, by address
 }
 
 type audits struct {

@@ -96,6 +96,7 @@ func calls() []call {
 	add("get without checksums again", get("a+b", nil))
 	add("get a range", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetRange(2, 5) }))
 	add("get a range with checksums", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetRange(2, 5); o.Checksum = true }))
+	add("get all of it as a range with checksums", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetRange(0, 10); o.Checksum = true }))
 	// cases: B7 minio PR#11400, lakeFS#2650 (the ETag is the source's, and opaque)
 	add("get if match", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetMatchETag("nope") }))
 	add("get if none match", get("a+b", func(o *minio.GetObjectOptions) { _ = o.SetMatchETagExcept("nope") }))

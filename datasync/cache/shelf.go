@@ -45,7 +45,7 @@ type shelf struct {
 
 	mu      sync.Mutex
 	entries map[place]*entry
-	filling map[place]bool
+	filling map[place]*fill
 	bytes   int64 // ciphertext on the disk
 	clock   int64
 }
@@ -54,7 +54,7 @@ func openShelf(dir string, maxBytes int64) (*shelf, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cache directory: %w", err)
 	}
-	return &shelf{dir: dir, max: maxBytes, entries: map[place]*entry{}, filling: map[place]bool{}}, nil
+	return &shelf{dir: dir, max: maxBytes, entries: map[place]*entry{}, filling: map[place]*fill{}}, nil
 }
 
 // adopt takes over a manifest: entries on the disk stay when the manifest
@@ -109,16 +109,17 @@ func (s *shelf) find(p place) (e *entry, local bool) {
 	return e, e.local
 }
 
-// begin reserves the right to fill an entry that came as a miss; false when
-// somebody else does.
-func (s *shelf) begin(p place) bool {
+// begin returns the fill of an entry that came as a miss, and whether the
+// caller is the one to carry it out.
+func (s *shelf) begin(f *Front, p place) (c *fill, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.filling[p] {
-		return false
+	if c := s.filling[p]; c != nil {
+		return c, false
 	}
-	s.filling[p] = true
-	return true
+	c = &fill{front: f, place: p, known: make(chan struct{}), progress: progress{changed: make(chan struct{})}}
+	s.filling[p] = c
+	return c, true
 }
 
 func (s *shelf) end(p place) {

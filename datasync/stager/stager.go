@@ -13,7 +13,8 @@
 //   - wipe: remove all objects, versions, markers and uploads until two
 //     passes in a row found nothing, then the bucket ([Stager.Wipe]).
 //   - gate: the only way from a burst node to the source store ([Gate]).
-//   - key custody: where the burst's key-encryption key lies ([FileKeys]).
+//   - key custody: the burst's data key lies wrapped at home, the key that
+//     unwraps it at a key service ([Custody], [KEKs]).
 //
 // # Promise
 //
@@ -63,15 +64,35 @@ var (
 
 // Destruction is what is known about a destroyed key.
 type Destruction struct {
-	Burst  string    `json:"burst"`
-	Method string    `json:"method"` // what was done, for the certificate
-	Proven bool      `json:"proven"` // false: "deleted, unproven"
-	At     time.Time `json:"at"`
+	Burst    string    `json:"burst"`
+	KEK      KEK       `json:"kek"`              // the key-encryption key that was destroyed
+	Method   string    `json:"method"`           // what was done, for the certificate
+	Doubts   []string  `json:"doubts,omitempty"` // what keeps it from being proven
+	AuditRef string    `json:"auditRef,omitempty"`
+	Canary   Canary    `json:"canary"`
+	Made     time.Time `json:"made,omitzero"` // when the data key was made
+	At       time.Time `json:"at"`
+}
+
+// Canary is the negative test: a key that seals nothing, wrapped like the data
+// key and tried before and after the destruction.
+type Canary struct {
+	SHA256     string    `json:"sha256,omitempty"`     // hex digest of the wrapped canary; empty: there was none
+	Opened     bool      `json:"opened,omitempty"`     // it unwrapped before
+	Refused    bool      `json:"refused,omitempty"`    // after, the key service said that its key does not exist
+	LiveOpened bool      `json:"liveOpened,omitempty"` // and unwrapped what a living key had wrapped
+	At         time.Time `json:"at,omitzero"`
+}
+
+// Proven says whether the key service proves that the key is gone.
+func (d Destruction) Proven() bool {
+	c := d.Canary
+	return len(d.Doubts) == 0 && c.Opened && c.Refused && c.LiveOpened
 }
 
 // String is "destroyed" or "deleted, unproven".
 func (d Destruction) String() string {
-	if d.Proven {
+	if d.Proven() {
 		return "destroyed"
 	}
 	return "deleted, unproven"

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 type site struct {
 	home, away   s3.Endpoint
 	homec, awayc *minio.Core
-	keys         *stager.FileKeys
+	keys         *stager.Custody
 	signer       ed25519.PrivateKey
 	clock        *atomic.Int64 // seconds that the stager's clock is ahead
 	puts         *atomic.Int64 // PUT requests to the staging store

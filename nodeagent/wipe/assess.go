@@ -1,6 +1,9 @@
 package wipe
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // assess computes the level of a certificate and everything that keeps it from
 // being Certified. Each check looks at evidence, none at a claim.
@@ -27,8 +30,9 @@ func (c Certificate) unprovenKeys() []string {
 		switch {
 		case k.DestroyedAt.IsZero():
 			reasons = append(reasons, fmt.Sprintf("key %s was not destroyed", k.ID))
-		case !k.Proven:
-			reasons = append(reasons, fmt.Sprintf("key %s: %s, destruction can't be proven", k.ID, k.DestroyMethod))
+		case !k.Proven || len(k.Doubts) > 0:
+			why := strings.Join(append([]string{k.DestroyMethod}, k.Doubts...), "; ")
+			reasons = append(reasons, fmt.Sprintf("key %s: %s, destruction can't be proven", k.ID, why))
 		}
 	}
 	return reasons
@@ -122,6 +126,8 @@ func (c Certificate) unprovenVerification() []string {
 		return []string{fmt.Sprintf("the canary key's unwrapping was not refused: %q", v.CanaryUnwrap)}
 	case !v.CanaryControl:
 		return []string{"the canary key was never seen to unwrap before, so its refusal shows nothing"}
+	case !v.LiveUnwrap:
+		return []string{"no living key was seen to unwrap at the same time, so the refusal may be the key service's silence"}
 	case v.CanarySHA256 == "" || v.At.IsZero():
 		return []string{"the negative decrypt test has no digest or no time"}
 	default:

@@ -39,7 +39,8 @@ type Key struct {
 	WrappedBy     KEK       `json:"wrappedBy"`
 	DestroyedAt   time.Time `json:"destroyedAt"`        // zero: it was not destroyed
 	DestroyMethod string    `json:"destroyMethod"`      // how, in words
-	Proven        bool      `json:"proven"`             // the key service proves that no copy is left
+	Proven        bool      `json:"proven"`             // the key service proves that the key is gone
+	Doubts        []string  `json:"doubts,omitempty"`   // what keeps it from being proven
 	AuditRef      string    `json:"auditRef,omitempty"` // the key service's own record of it
 }
 
@@ -75,19 +76,22 @@ type ProviderDeletion struct {
 }
 
 // Verification is the negative decrypt test at home: after the destruction of
-// the keys a wrapped canary key must no longer unwrap.
+// the keys a wrapped canary key must no longer unwrap, while a key that lives
+// at the same key service does: silence is no refusal.
 type Verification struct {
 	Method        string    `json:"method"`
 	Tool          string    `json:"tool"`
 	Version       string    `json:"version"`
-	CanaryUnwrap  string    `json:"canaryUnwrap"` // CanaryRefused is the only good value
-	CanarySHA256  string    `json:"canarySHA256"` // hex digest of the wrapped canary key
-	CanaryControl bool      `json:"canaryControl"`
+	CanaryUnwrap  string    `json:"canaryUnwrap"`  // CanaryRefused is the only good value
+	CanarySHA256  string    `json:"canarySHA256"`  // hex digest of the wrapped canary key
+	CanaryControl bool      `json:"canaryControl"` // the canary unwrapped before
+	LiveUnwrap    bool      `json:"liveUnwrap"`    // a key that lives unwrapped after the refusal
 	At            time.Time `json:"at"`
 }
 
 // CanaryRefused is the outcome of a negative decrypt test that proves
-// something: the canary unwrapped before (CanaryControl) and was refused after.
+// something: the canary unwrapped before (CanaryControl) and was refused after,
+// when a living key still unwrapped (LiveUnwrap).
 const CanaryRefused = "refused"
 
 // Certificate is the controller's statement about the whole burst. It names

@@ -34,7 +34,7 @@ func provenCertificate(t *testing.T) certificateOf {
 		Provider: ProviderDeletion{ServerDeletedAt: at, VolumeDeletedAt: at, Confirmations: []string{"list by tag: empty"}},
 		Verification: Verification{
 			Method: "unwrap a canary key", Tool: "spillway", Version: "1", At: at,
-			CanaryUnwrap: CanaryRefused, CanarySHA256: "ef", CanaryControl: true,
+			CanaryUnwrap: CanaryRefused, CanarySHA256: "ef", CanaryControl: true, LiveUnwrap: true,
 		},
 	})
 }
@@ -70,6 +70,10 @@ func TestCertificateLevel(t *testing.T) {
 		"a key file that was deleted": {
 			proven.change(func(c *Certificate) { c.Keys[0].Proven, c.Keys[0].DestroyMethod = false, "file deleted" }),
 			"key dek-1: file deleted, destruction can't be proven",
+		},
+		"proven and doubted at once": {
+			proven.change(func(c *Certificate) { c.Keys[0].Doubts = []string{"the key could be exported"} }),
+			"key dek-1: version deleted; the key could be exported, destruction can't be proven",
 		},
 		"the key was not destroyed": {
 			proven.change(func(c *Certificate) { c.Keys[0].DestroyedAt = time.Time{} }), "key dek-1 was not destroyed",
@@ -136,6 +140,10 @@ func TestCertificateLevel(t *testing.T) {
 		"the canary key was never tried before": {
 			proven.change(func(c *Certificate) { c.Verification.CanaryControl = false }),
 			"the canary key was never seen to unwrap before, so its refusal shows nothing",
+		},
+		"nothing was seen to unwrap after the refusal": {
+			proven.change(func(c *Certificate) { c.Verification.LiveUnwrap = false }),
+			"no living key was seen to unwrap at the same time, so the refusal may be the key service's silence",
 		},
 	}
 	for name, tt := range tests {

@@ -22,8 +22,11 @@ func (c Certificate) Text() string {
 	line("Workloads", "%s", strings.Join(c.WorkloadUIDs, ", "))
 	line("Standard", "%s", c.Standard)
 	for _, k := range c.Keys {
-		line("Key", "%s (%s), wrapped by %s, destroyed %s: %s%s", k.ID, k.Algorithm, k.WrappedBy.KEKID,
-			when(k.DestroyedAt), k.DestroyMethod, unless(k.Proven, ", unproven"))
+		line("Key", "%s (%s), wrapped by %s, destroyed %s: %s%s", k.ID, k.Algorithm, k.WrappedBy.text(),
+			when(k.DestroyedAt), k.DestroyMethod, unless(k.Proven && len(k.Doubts) == 0, ", unproven"))
+		if k.AuditRef != "" {
+			line("", "the key service's own record: %s", k.AuditRef)
+		}
 	}
 	for _, m := range c.Media {
 		line("Machine", "%s at %s, %s, areas %s", m.ServerID, m.Provider, m.Type, strings.Join(m.Areas, ", "))
@@ -36,14 +39,23 @@ func (c Certificate) Text() string {
 			s.Bucket, s.ObjectsDeleted, s.VersionsDeleted, s.MarkersDeleted, s.UploadsAborted, s.EmptyPasses, when(s.DeletedBucketAt))
 	}
 	line("Provider", "machines gone %s; %s", when(c.Provider.ServerDeletedAt), strings.Join(c.Provider.Confirmations, "; "))
-	line("Verification", "%s with %s %s: canary key %s at %s", c.Verification.Method, c.Verification.Tool,
-		c.Verification.Version, c.Verification.CanaryUnwrap, when(c.Verification.At))
+	v := c.Verification
+	line("Verification", "%s with %s %s: canary key %s at %s; it opened before: %t; a living key still opened: %t", v.Method, v.Tool,
+		v.Version, v.CanaryUnwrap, when(v.At), v.CanaryControl, v.LiveUnwrap)
 	for _, n := range c.NotCovered {
 		line("Not covered", "%s", n)
 	}
 	line("Issued", "%s by %s, signed with %s", when(c.IssuedAt), c.Operator, c.SignedBy)
 	line("Previous", "%s", c.PrevHash)
 	return b.String()
+}
+
+// text names the key-encryption key.
+func (k KEK) text() string {
+	if k.Version == "" {
+		return k.KEKID
+	}
+	return k.KEKID + " version " + k.Version
 }
 
 // text says what a node's acknowledgement shows.
