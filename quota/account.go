@@ -35,7 +35,17 @@ type Account struct {
 	Extensions  int          `json:"extensions,omitzero"`
 	Reductions  int          `json:"reductions,omitzero"`
 	Permits     []Permit     `json:"permits,omitempty"`
-	Holds       []Hold       `json:"holds,omitempty"` // windows in which Pending counts; empty once settled
+	Holds       []Held       `json:"holds,omitempty"` // windows of budgets in which Pending counts; empty once settled
+}
+
+// held is what a window holds for a, nothing when it holds none.
+func (a Account) held(h Hold) money.Amount {
+	for _, held := range a.Holds {
+		if held.Hold == h {
+			return held.Amount
+		}
+	}
+	return money.Zero(a.Pending.Currency)
 }
 
 // Permitted reports whether p was given out already.

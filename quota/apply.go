@@ -87,6 +87,7 @@ func (b *Book) applyToBurst(ev Event) (Account, error) {
 func (a *Account) post(ev Event) error {
 	burst := BurstAccount(ev.Burst)
 	given := money.Zero(a.Reserved.Currency) // taken out of Pending and charged to nobody
+	a.Holds = slices.Clone(a.Holds)
 	for _, e := range ev.Entries {
 		var err error
 		switch {
@@ -101,15 +102,27 @@ func (a *Account) post(ev Event) error {
 		case e.Debit == AccountOverrun:
 			err = add(&a.Overrun, e.Amount)
 		default:
-			if h, side, ok := e.Debit.Window(); ok && side == sideReserved && !slices.Contains(a.Holds, h) {
-				a.Holds = append(slices.Clip(a.Holds), h)
-			}
+			err = firstError(a.hold(e.Debit, e.Amount, add), a.hold(e.Credit, e.Amount, sub))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return add(&a.Released, given)
+}
+
+// hold changes what a window holds for a, if the account is that of a window.
+func (a *Account) hold(account AccountName, amount money.Amount, op func(*money.Amount, money.Amount) error) error {
+	h, side, ok := account.Window()
+	if !ok || side != sideReserved {
+		return nil
+	}
+	i := slices.IndexFunc(a.Holds, func(held Held) bool { return held.Hold == h })
+	if i < 0 {
+		i = len(a.Holds)
+		a.Holds = append(a.Holds, Held{Hold: h, Amount: money.Zero(amount.Currency)})
+	}
+	return op(&a.Holds[i].Amount, amount)
 }
 
 // post adds one entry to the windows and to the overrun.

@@ -110,7 +110,11 @@ func (b *Book) Reserve(r Reservation) (Event, error) {
 			return Event{}, fmt.Errorf("reserve for burst %q: %w", r.Burst, err)
 		}
 		for _, p := range periods {
-			asked = append(asked, claim{Hold{Budget: id, Period: p.ID}, r.Amount})
+			share, err := r.Share(p, r.Until, r.Amount)
+			if err != nil {
+				return Event{}, fmt.Errorf("reserve for burst %q: %w", r.Burst, err)
+			}
+			asked = append(asked, claim{Hold{Budget: id, Period: p.ID}, share})
 		}
 	}
 	if err := b.admit(&m, asked); err != nil {

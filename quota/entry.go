@@ -98,6 +98,12 @@ type Hold struct {
 	Period string `json:"period"`
 }
 
+// Held is what one window of one budget holds for one burst.
+type Held struct {
+	Hold
+	Amount money.Amount `json:"amount"`
+}
+
 // ReservedAccount names what is promised out of the window.
 func (h Hold) ReservedAccount() AccountName { return windowAccount(h, sideReserved) }
 

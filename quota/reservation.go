@@ -14,7 +14,7 @@ import (
 const (
 	// ModeSafe reserves the whole run before it starts. It is the default.
 	ModeSafe = "safe"
-	// ModeLease reserves slice by slice, each with its whole way to stop.
+	// ModeLease reserves slice by slice, each with its whole way to stop: see [Terms].
 	ModeLease = "lease"
 )
 
@@ -35,9 +35,12 @@ type Reservation struct {
 	Offer     string       `json:"offer,omitzero"`   // key of the offer, for people
 	Price     money.Rate   `json:"price,omitzero"`   // frozen here; the zero value is unknown
 	Mode      string       `json:"mode,omitzero"`    // ModeSafe or ModeLease
+	Terms     Terms        `json:"terms,omitzero"`   // how it is billed, of one that is taken slice by slice
 }
 
-// Extension adds a slice to a reservation, or moves its end, or both.
+// Extension adds a slice to a reservation, or moves its end, or both. The slices
+// of a reservation with [Terms] are numbered from 1, in their order: see
+// [Account.Next].
 type Extension struct {
 	Burst string       `json:"burst"`
 	Key   string       `json:"key"`            // idempotency key within the burst
@@ -104,7 +107,11 @@ func (r Reservation) Validate() error {
 	case r.Mode != "" && r.Mode != ModeSafe && r.Mode != ModeLease:
 		return fmt.Errorf("reservation for burst %q: %w: mode %q is neither %q nor %q", r.Burst, ErrInvalid, r.Mode, ModeSafe, ModeLease)
 	}
-	if err := validSpan(r.From, r.Until); err != nil {
+	err := validSpan(r.From, r.Until)
+	if err == nil {
+		err = r.validTerms()
+	}
+	if err != nil {
 		return fmt.Errorf("reservation for burst %q: %w", r.Burst, err)
 	}
 	return nil

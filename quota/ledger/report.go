@@ -51,6 +51,7 @@ func checked(r Report) []string {
 		"every entry has two sides, and all debits equal all credits",
 		"no reservation or extension left a hard budget above its limit, in any window that it touches",
 		"every burst is reserved once, settled once, and never touched after that",
+		"slices of a burst follow on one another, stay below its ceiling, and pay for all that its machines can cost until their end",
 		"no settlement charges more than was reserved; what is beyond it is on the overrun account",
 		"every create permit was given once, on an open reservation",
 		"every usage record is booked once; the hourly totals and the list of records match the journal",
