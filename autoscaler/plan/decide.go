@@ -51,6 +51,7 @@ type work struct {
 	localAt time.Time
 	class   policy.Class
 	maxRun  time.Duration
+	sliced  bool // its ceiling is reserved slice by slice
 	asks    []gpuAsk
 	batch   placement.Batch
 	// refusals and candidates are what the offers came to.
