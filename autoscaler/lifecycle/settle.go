@@ -46,6 +46,9 @@ func (r *Reconciler) settleCost(ctx context.Context, b record) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
+	if b.sliced() { // a crash may have kept the last slice from the record
+		b.Status.Cost.Reserved, b.Status.Cost.Slices = moneyOf(account.Reserved), int32(account.Extensions)
+	}
 	b.Status.Cost.Spent = v1alpha1.Money(account.Spent.String())
 	b.Status.Cost.Released = v1alpha1.Money(account.Released.String())
 	b.Status.Cost.MachineSeconds = s.Seconds
