@@ -89,7 +89,7 @@ func (b *Book) extensionClaims(a Account, x Extension, whole money.Amount) ([]cl
 		for _, p := range periods {
 			c := claim{Hold: Hold{Budget: id, Period: p.ID}}
 			if c.amount, err = a.Reservation.Share(p, until, whole); err == nil {
-				err = sub(&c.amount, a.held(c.Hold))
+				err = sub(&c.amount, heldIn(a.Holds, c.Hold))
 			}
 			if err != nil {
 				return nil, err
@@ -177,13 +177,9 @@ func (b *Book) Settle(s Settlement) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("settle burst %q: %w", s.Burst, err)
 	}
-	beyond, err := s.Actual.Sub(a.Pending)
+	posted, beyond, err := a.split(s.Actual)
 	if err != nil {
 		return Event{}, fmt.Errorf("settle burst %q: %w", s.Burst, err)
-	}
-	posted := a.Pending
-	if beyond.Sign() < 0 {
-		posted, beyond = money.Amount{Nano: s.Actual.Nano, Currency: a.Pending.Currency}, money.Amount{}
 	}
 	r := a.Reservation
 	var m moves
@@ -207,18 +203,10 @@ func (b *Book) settleWindows(m *moves, a Account, s Settlement, posted money.Amo
 		posted = money.Zero(posted.Currency)
 	}
 	for _, id := range a.budgets() {
-		var holds []Held
-		for _, h := range a.Holds {
-			if h.Budget == id {
-				holds = append(holds, h)
-			}
-		}
-		parts, err := b.splitByTime(holds, s.MachineStart, s.MachineEnd, posted)
-		if err == nil {
-			err = keepPromises(parts, holds)
-		}
+		holds := a.holdsOf(id)
+		parts, err := b.partsOf(holds, s, posted)
 		if err != nil {
-			return fmt.Errorf("budget %q: %w", id, err)
+			return err
 		}
 		for i, h := range holds {
 			free, err := h.Amount.Sub(parts[i])
@@ -230,6 +218,29 @@ func (b *Book) settleWindows(m *moves, a Account, s Settlement, posted money.Amo
 		}
 	}
 	return nil
+}
+
+// holdsOf are the windows of one budget that hold a's money.
+func (a Account) holdsOf(budget string) []Held {
+	var holds []Held
+	for _, h := range a.Holds {
+		if h.Budget == budget {
+			holds = append(holds, h)
+		}
+	}
+	return holds
+}
+
+// partsOf cuts what is spent of one budget over its windows.
+func (b *Book) partsOf(holds []Held, s Settlement, posted money.Amount) ([]money.Amount, error) {
+	parts, err := b.splitByTime(holds, s.MachineStart, s.MachineEnd, posted)
+	if err == nil {
+		err = keepPromises(parts, holds)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("budget %q: %w", holds[0].Budget, err)
+	}
+	return parts, nil
 }
 
 // keepPromises moves what a window is to pay beyond what it has promised (its

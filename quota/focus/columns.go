@@ -71,7 +71,7 @@ func chargeColumns() []Column {
 		{Name: "CapacityReservationId", Type: String, Nulls: true, value: null},
 		{Name: "CapacityReservationStatus", Type: String, Nulls: true, value: null},
 		{Name: "ChargeCategory", Type: String, value: func(c charge) string { return c.category }},
-		{Name: "ChargeClass", Type: String, Nulls: true, value: null}, // the ledger has no corrections
+		{Name: "ChargeClass", Type: String, Nulls: true, value: func(c charge) string { return c.class }},
 		{Name: "ChargeDescription", Type: String, Nulls: true, value: charge.description},
 		{Name: "ChargeFrequency", Type: String, value: charge.frequency},
 		{Name: "ChargePeriodEnd", Type: DateTime, value: func(c charge) string { return stamp(c.until) }},

@@ -148,7 +148,8 @@ type charge struct {
 	quantity int64  // billed machine time in 1e-12 hours
 	consumed int64  // the same in nanoseconds
 	gpus     int64  // share-seconds that were measured
-	reason   string // of a credit
+	reason   string // of a credit or a correction
+	class    string // "Correction", or nothing
 }
 
 // Categories of charges (ChargeCategory) that are written.
@@ -156,6 +157,7 @@ const (
 	usage      = "Usage"
 	credit     = "Credit"
 	adjustment = "Adjustment"
+	correction = "Correction" // a class of charges (ChargeClass)
 )
 
 // charges cuts the cost of one burst into the rows of the month.
@@ -163,18 +165,40 @@ func (x Export) charges(r quota.Receipt, gpus measured) ([]charge, error) {
 	if r.State != quota.Settled {
 		return nil, nil
 	}
-	actual, err := r.Spent.Add(r.Waived)
-	if err == nil {
-		actual, err = actual.Add(r.Overrun)
+	var rows []charge
+	for i, p := range r.Postings() {
+		more, err := x.posted(r, p, gpus)
+		if err != nil {
+			return nil, err
+		}
+		for j := range more {
+			if i > 0 { // the time that was billed stands in the rows of the settlement
+				c := &more[j]
+				c.class, c.reason, c.quantity, c.consumed, c.gpus = correction, "correction", 0, 0, 0
+				if c.category == usage {
+					c.category = adjustment
+				}
+			}
+		}
+		rows = append(rows, more...)
 	}
-	if err != nil || actual.IsZero() {
+	return rows, nil
+}
+
+// posted cuts one posting into the rows of the month.
+func (x Export) posted(r quota.Receipt, p quota.Posting, gpus measured) ([]charge, error) {
+	actual, err := p.Spent.Add(p.Waived)
+	if err == nil {
+		actual, err = actual.Add(p.Overrun)
+	}
+	if err != nil || actual.IsZero() && p.Spent.IsZero() {
 		return nil, err
 	}
 	seconds := r.Settlement.Seconds
 	if seconds > maxSeconds {
 		return nil, fmt.Errorf("%d machine seconds: %w", seconds, money.ErrOverflow)
 	}
-	s := r.Metered()
+	s := r.Laid(p)
 	from, until := latest(s.From, x.Month.Start), earliest(s.Until, x.Month.End)
 	var rows []charge
 	for from.Before(until) {
@@ -189,9 +213,11 @@ func (x Export) charges(r quota.Receipt, gpus measured) ([]charge, error) {
 		if r.Reservation.Price.Currency != actual.Currency || seconds == 0 {
 			c.category, c.quantity, c.consumed = adjustment, 0, 0
 		}
-		rows = append(rows, c)
+		if !actual.IsZero() { // a correction may only change who pays
+			rows = append(rows, c)
+		}
 		if x.View == ViewTenant {
-			rows = appendCredit(rows, c, s.Amount(r.Spent, from, next))
+			rows = appendCredit(rows, c, s.Amount(p.Spent, from, next))
 		}
 		from = next
 	}

@@ -53,6 +53,7 @@ func checked(r Report) []string {
 		"every burst is reserved once, settled once, and never touched after that",
 		"slices of a burst follow on one another, stay below its ceiling, and pay for all that its machines can cost until their end",
 		"no settlement charges more than was reserved; what is beyond it is on the overrun account",
+		"every correction takes the whole of the old cost back and posts the new one; months were closed in their order, when nothing was pending or after 72 h, and nothing was posted to them later",
 		"every create permit was given once, on an open reservation",
 		"every usage record is booked once; the hourly totals and the list of records match the journal",
 		"the triggers and indexes that protect the journal are in place, and the file is sound",
