@@ -98,7 +98,7 @@ func (x statementFlags) document(ctx context.Context, v *ledger.View, file strin
 	if err != nil {
 		return document{}, err
 	}
-	s, err := v.State(ctx)
+	s, err := stateOf(ctx, v, x.month, x.zone)
 	if err != nil {
 		return document{}, err
 	}
@@ -121,6 +121,19 @@ func (x statementFlags) document(ctx context.Context, v *ledger.View, file strin
 		d.Certificates, err = x.certificates(made.Bursts)
 	}
 	return d, err
+}
+
+// stateOf is the ledger now, or for a month that is closed the ledger at its
+// closing: what was booked later does not belong to it.
+func stateOf(ctx context.Context, v *ledger.View, month, zone string) (ledger.State, error) {
+	s, err := v.State(ctx)
+	if err != nil {
+		return s, err
+	}
+	if closed, ok := s.Book.ClosedMonth(month, zone); ok {
+		return v.StateUntil(ctx, closed.At)
+	}
+	return s, nil
 }
 
 // known reports whether the tenant has a budget or a burst.
