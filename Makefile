@@ -39,7 +39,7 @@ GENERATED_SUM = find autoscaler/api charts/spillway/crds -name 'zz_generated*' -
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: bin/kube bin/crds binaries ## build everything into bin/ (the first time about 10 minutes)
+build: bin/kube bin/crds binaries ## build everything into bin/ (the first time a quarter of an hour on two cores)
 
 bin/kube: $(KUBE_BUILT)
 	@ln -f $< $@
@@ -91,6 +91,7 @@ check: lint ## hold the code to its rules: format, vet, staticcheck, architectur
 	    echo "check: generated code was stale; it is fresh now: look at git diff and commit it" >&2; exit 1; fi
 	@echo "check: all good"
 
+# Test code is held to the same rules as the rest (cases: H-37 nomad scheduler/tests).
 lint: ## format, vet and staticcheck only
 	@status=0; echo "check: gofumpt"; \
 	  found=$$($(GOFUMPT) -l .); \

@@ -106,6 +106,9 @@ func (b *bench) lines() []string {
 	return out
 }
 
+// Usage is what runs on the node, looked at again and again; nothing is reckoned
+// from counters that others keep.
+// cases: H-22 kubernetes-sigs/kueue#14609
 func TestMeter(t *testing.T) {
 	tests := map[string]struct {
 		play func(*bench)

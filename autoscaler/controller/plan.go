@@ -155,15 +155,24 @@ func (p *process) addPlanning(context.Context) error {
 	return demand.Complete(nudge)
 }
 
+// captureEvery is how old the newest captured state may get. To write one down
+// takes longer than to decide on it.
+const captureEvery = time.Minute
+
 // capture keeps the state behind every decision to buy, so that it can be
-// decided on again, and the newest state.
+// decided on again, and a new one.
 func (p *process) capture(s plan.State, decided plan.Plan) {
+	bursts := decided.Bursts()
+	if len(bursts) == 0 && s.Now.Sub(p.captured) < captureEvery {
+		return
+	}
+	p.captured = s.Now
 	dir := filepath.Join(p.DataDir, "captured")
 	names := []string{"state.json"}
-	for _, b := range decided.Bursts() {
+	for _, b := range bursts {
 		names = append(names, b.Name+".json")
 	}
-	data, err := json.Marshal(s)
+	data, err := json.Marshal(plan.Captured(s))
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}

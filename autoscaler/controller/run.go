@@ -51,6 +51,7 @@ type process struct {
 	meters   *meters
 	table    observe.Table // of kinds of work
 	watched  []observe.Watched
+	captured time.Time // when a state was last written down
 }
 
 // Scheme registers every kind that the controller reads or writes.
@@ -150,6 +151,7 @@ func (p *process) openCluster() error {
 	options := p.elected("spillway-controller")
 	options.Scheme = scheme
 	options.Client.Cache = &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}
+	options.Cache.DefaultTransform = cache.TransformStripManagedFields()
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: home, &clusterv1.Machine{}: home, &infrav1.SpillwayMachine{}: home, &controlplanev1.OnPremControlPlane{}: home,
 	}

@@ -39,6 +39,8 @@ type Cycle struct {
 	// times that.
 	Idle time.Duration
 	Log  *slog.Logger
+
+	planner plan.Planner
 }
 
 // NeedLeaderElection keeps the cycle to the leader.
@@ -90,7 +92,7 @@ func (c *Cycle) Once(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	p := plan.Decide(state)
+	p := c.planner.Decide(state)
 	if c.Decided != nil {
 		c.Decided(state, p)
 	}
@@ -204,21 +206,22 @@ func (c *Cycle) observed(ctx context.Context, at time.Time, d plan.Decision) err
 	price := money.Amount{Nano: d.Burst.Hourly.NanoPerHour, Currency: d.Burst.Hourly.Currency}
 	entry := v1alpha1.ObservedBurst{
 		Owner: d.Owner.String(), Offer: d.Burst.Offer.Key(), PricePerHour: moneyOf(price),
-		Ceiling: moneyOf(d.Burst.Ceiling), Message: d.Message,
+		Ceiling: moneyOf(d.Burst.Ceiling), Expected: moneyOf(d.Burst.Expected), Message: d.Message, At: metav1.NewTime(at),
+	}
+	if saved := d.Burst.LocalAt.Sub(d.Burst.ReadyAt); !d.Burst.LocalAt.IsZero() && saved > 0 {
+		entry.SavedWaiting = &metav1.Duration{Duration: saved}
 	}
 	old := t.DeepCopy()
 	for i := range t.Status.Observed {
 		if was := &t.Status.Observed[i]; was.Owner == entry.Owner {
-			entry.At = was.At
-			if *was == entry {
-				return nil
+			if again := *was; again.Offer == entry.Offer && again.Ceiling == entry.Ceiling && again.Message == entry.Message {
+				return nil // only time has gone on
 			}
 			t.Status.Observed = append(t.Status.Observed[:i], t.Status.Observed[i+1:]...)
 			break
 		}
 	}
-	entry.At = metav1.NewTime(at)
-	const keep = 50
+	const keep = v1alpha1.ObservedKept
 	if n := len(t.Status.Observed); n >= keep {
 		t.Status.Observed = t.Status.Observed[n-keep+1:]
 	}

@@ -61,10 +61,8 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	nodes, pods, jobs := &corev1.NodeList{}, &corev1.PodList{}, &batchv1.JobList{}
 	// Bursts before nodes before pods: what happens in between is then seen at
 	// its later place, and nothing is missed at both.
-	for _, list := range []client.ObjectList{bursts, tenants, clouds, nodes, pods, jobs} {
-		if err := o.Cache.List(ctx, list); err != nil {
-			return s, fmt.Errorf("list %T: %w", list, err)
-		}
+	if err := o.list(ctx, bursts, tenants, clouds, nodes, pods, jobs); err != nil {
+		return s, err
 	}
 	s.Bursts, s.Tenants, s.Providers = bursts.Items, tenants.Items, clouds.Items
 	s.Cluster.Nodes = nodes.Items
@@ -88,6 +86,18 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	return s, nil
 }
 
+// list reads from the cache what a state is made of. The objects are shared with
+// the cache: nobody who reads a State changes what is in it. To copy them would
+// be most of the memory of a cycle in a large cluster.
+func (o *Observer) list(ctx context.Context, lists ...client.ObjectList) error {
+	for _, list := range lists {
+		if err := o.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	return nil
+}
+
 // concerned leaves out what waits for no room in namespaces that no tenant has:
 // nobody there has asked Spillway for anything, so nobody is told why.
 func concerned(gangs []plan.Gang, tenants []v1alpha1.BurstTenant) []plan.Gang {
@@ -105,10 +115,8 @@ func (o *Observer) surroundings(ctx context.Context, c *plan.Cluster) error {
 	namespaces, classes := &corev1.NamespaceList{}, &storagev1.StorageClassList{}
 	volumes, claims := &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}
 	csiNodes, csiDrivers, daemons := &storagev1.CSINodeList{}, &storagev1.CSIDriverList{}, &appsv1.DaemonSetList{}
-	for _, list := range []client.ObjectList{namespaces, classes, volumes, claims, csiNodes, csiDrivers, daemons} {
-		if err := o.Cache.List(ctx, list); err != nil {
-			return fmt.Errorf("list %T: %w", list, err)
-		}
+	if err := o.list(ctx, namespaces, classes, volumes, claims, csiNodes, csiDrivers, daemons); err != nil {
+		return err
 	}
 	c.Namespaces, c.StorageClasses, c.Volumes, c.Claims = namespaces.Items, classes.Items, volumes.Items, claims.Items
 	c.CSINodes, c.CSIDrivers, c.DaemonSets = csiNodes.Items, csiDrivers.Items, daemons.Items

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -19,6 +20,7 @@ import (
 // that a rule selects by.
 // cases: I1 kubernetes/autoscaler#4441
 type class struct {
+	key   string
 	needs []need
 	// view is what the filters made of the class before they saw any node, as
 	// of an epoch of the cluster's affinity rules.
@@ -57,6 +59,22 @@ type view struct {
 	alone bool
 }
 
+// memory is what a snapshot has found out about pods.
+type memory struct {
+	classes map[string]*class
+	byPod   map[*corev1.Pod]*class
+	// known are the classes of pods in some version, by UID.
+	known map[types.UID]*knownPod
+}
+
+// knownPod is a pod of which the class is known.
+type knownPod struct {
+	version         version
+	namespace, name string
+	class           *class
+	turn            uint64 // in which it was asked for last
+}
+
 // classOf returns the class of a pod. Pods are not changed while a snapshot
 // knows them, so each is looked at once.
 func (s *Snapshot) classOf(p *corev1.Pod) *class {
@@ -66,34 +84,78 @@ func (s *Snapshot) classOf(p *corev1.Pod) *class {
 	if c, known := s.byPod[p]; known {
 		return c
 	}
+	v := versionOf(p)
+	if k := s.known[v.uid]; k != nil && k.version == v && k.namespace == p.Namespace && k.name == p.Name {
+		k.turn = s.track.turn
+		s.byPod[p] = k.class
+		return k.class
+	}
 	key := s.keyOf(p)
-	c, known := s.classes[key]
-	if !known {
-		c = newClass(p)
+	c := s.classes[key]
+	if c == nil {
+		c = newClass(p, key)
 		s.classes[key] = c
 	}
 	s.byPod[p] = c
+	if v.told() {
+		s.known[v.uid] = &knownPod{v, p.Namespace, p.Name, c, s.track.turn}
+	}
 	return c
 }
 
 func (s *Snapshot) forgetClasses(rules []string) {
-	s.rules, s.classes, s.byPod = rules, map[string]*class{}, map[*corev1.Pod]*class{}
+	s.rules = rules
+	s.memory = memory{map[string]*class{}, map[*corev1.Pod]*class{}, map[types.UID]*knownPod{}}
 }
 
-func newClass(p *corev1.Pod) *class {
-	c := &class{}
-	takes := Extended(p)
+// turnOver begins a turn: pods that were not asked for in the last one are
+// forgotten, and the classes that none of the others is of.
+func (s *Snapshot) turnOver() {
+	classes := map[string]*class{}
+	for uid, k := range s.known {
+		if k.turn != s.track.turn {
+			delete(s.known, uid)
+			continue
+		}
+		classes[k.class.key] = k.class
+	}
+	s.classes, s.byPod = classes, make(map[*corev1.Pod]*class, len(s.byPod))
+	s.track.turn++
+}
+
+func newClass(p *corev1.Pod, key string) *class {
+	c := &class{key: key}
+	takes := extended(p)
 	for _, name := range slices.Sorted(maps.Keys(takes)) {
 		c.needs = append(c.needs, need{name, takes[name], &Reason{Plugin: names.NodeResourcesFit, Message: "Insufficient " + string(name)}})
 	}
 	return c
 }
 
-// Extended returns what a pod takes of each extended resource, as the
-// scheduler counts it.
-func Extended(p *corev1.Pod) map[corev1.ResourceName]int64 {
+// Takes returns how much of an extended resource a pod takes, as the scheduler
+// counts it.
+func Takes(p *corev1.Pod, name corev1.ResourceName) int64 {
+	if !plain(p) {
+		return extended(p)[name]
+	}
+	takes := int64(0)
+	for i := range p.Spec.Containers {
+		if q, asks := p.Spec.Containers[i].Resources.Requests[name]; asks {
+			takes += q.Value()
+		}
+	}
+	return takes
+}
+
+// plain says that a pod takes what its containers ask for.
+func plain(p *corev1.Pod) bool {
+	return len(p.Spec.InitContainers) == 0 && p.Spec.Overhead == nil && p.Spec.Resources == nil
+}
+
+// extended is what a pod takes of each extended resource.
+func extended(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	takes := map[corev1.ResourceName]int64{}
-	if len(p.Spec.InitContainers) == 0 && p.Spec.Overhead == nil && p.Spec.Resources == nil {
+	if plain(p) {
 		for i := range p.Spec.Containers {
 			addExtended(takes, p.Spec.Containers[i].Resources.Requests)
 		}

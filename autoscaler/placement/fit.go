@@ -116,7 +116,7 @@ func (t *tally) reasons() []Reason {
 // filters. The error is never about a pod that does not fit: it reports a
 // filter that could not do its work, and then nothing is placed.
 func (s *Snapshot) Fit(ask Ask) (Answer, error) {
-	pods := LargestFirst(ask.Pods)
+	pods := s.largestFirst(ask.Pods)
 	candidates := s.candidates(ask.Nodes)
 	guests := s.guests(ask.Tolerate)
 	var answer Answer
@@ -296,6 +296,21 @@ func LargestFirst(pods []*corev1.Pod) []*corev1.Pod {
 		sorted[i] = all[i].pod
 	}
 	return sorted
+}
+
+// largestFirst is like LargestFirst. Pods of one class are of one size.
+func (s *Snapshot) largestFirst(pods []*corev1.Pod) []*corev1.Pod {
+	for _, p := range pods {
+		if s.classOf(p) != s.classOf(pods[0]) {
+			return LargestFirst(pods)
+		}
+	}
+	if slices.IsSortedFunc(pods, byKey) {
+		return pods
+	}
+	pods = slices.Clone(pods)
+	slices.SortStableFunc(pods, byKey)
+	return pods
 }
 
 type sized struct {

@@ -83,9 +83,14 @@ type affinityLists struct {
 // touch notes that n is about to change or be replaced.
 func (a *affinityLists) touch(n fwk.NodeInfo) {
 	if len(n.GetPodsWithAffinity()) > 0 {
-		a.stale = true
-		a.epoch++
+		a.forget()
 	}
+}
+
+// forget makes that all nodes are looked at again.
+func (a *affinityLists) forget() {
+	a.stale = true
+	a.epoch++
 }
 
 func (a *affinityLists) fresh(nodes []fwk.NodeInfo) *affinityLists {

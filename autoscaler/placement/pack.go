@@ -2,6 +2,7 @@ package placement
 
 import (
 	"fmt"
+	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 
 // Stock is a kind of machine that can be had in any number. It remembers how
 // many pods of a class one machine takes, as long as its [Snapshot] lives.
+// A stock that is used after its snapshot has followed the cluster is pruned.
 type Stock struct {
 	machine func(ordinal int) Machine
 	sets    []*appsv1.DaemonSet
@@ -24,6 +26,11 @@ type Stock struct {
 // cases: F6b kubernetes-sigs/karpenter#1749, H7 kubernetes-sigs/karpenter#1185
 func NewStock(machine func(ordinal int) Machine, sets ...*appsv1.DaemonSet) *Stock {
 	return &Stock{machine: machine, sets: sets, holds: map[*class]holding{}}
+}
+
+// Prune forgets what the snapshot has forgotten.
+func (k *Stock) Prune(s *Snapshot) {
+	maps.DeleteFunc(k.holds, func(c *class, _ holding) bool { return s.classes[c.key] != c })
 }
 
 // daemonsOn returns the pods of DaemonSets on a machine of the stock, by the
@@ -97,7 +104,7 @@ type Batch struct {
 // Batch takes pods to be packed. The largest goes first. They tolerate more
 // there than they say, as the approver would let them.
 func (s *Snapshot) Batch(pods []*corev1.Pod, more ...corev1.Toleration) Batch {
-	b := Batch{pods: LargestFirst(pods), more: more}
+	b := Batch{pods: s.largestFirst(pods), more: more}
 	for i, p := range b.pods {
 		switch c := s.classOf(p); {
 		case i == 0:

@@ -38,6 +38,7 @@ type simulator struct {
 	filters contract
 	// elsewhere are the filters that look at more than the node in question.
 	elsewhere []string
+	nodes     cache.Indexer   // of the filters that look nodes up
 	ctx       context.Context //nolint:containedctx // carries a silent logger, no deadline and no values
 	logger    klog.Logger
 }
@@ -83,7 +84,7 @@ func newSimulator(inv Inventory, lister fwk.SharedLister) (*simulator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the default profile: %w", err)
 	}
-	m := &simulator{filters: filters, ctx: silent, logger: logr.Discard()}
+	m := &simulator{filters: filters, nodes: factory.Core().V1().Nodes().Informer().GetIndexer(), ctx: silent, logger: logr.Discard()}
 	for _, p := range filters.ListPlugins().Filter.Enabled {
 		if !slices.Contains(nodeFilters(), p.Name) {
 			m.elsewhere = append(m.elsewhere, p.Name)

@@ -11,6 +11,8 @@
 //     look up (namespaces, volumes, claims, classes).
 //   - fork, commit, revert: a working copy of the snapshot. Forking is free,
 //     reverting costs what was changed since, and forks nest.
+//   - follow: bring a snapshot to what the cluster is now, at the cost of what
+//     has changed there.
 //   - placing: a pod that fits is put on its node in the snapshot, so that the
 //     next pod sees it. Pods that must start together are placed all or not at
 //     all, in one working copy.
@@ -25,10 +27,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
@@ -62,10 +64,10 @@ type Snapshot struct {
 	layers   []layer
 	affinity affinityLists
 
-	classes map[string]*class
-	byPod   map[*corev1.Pod]*class
-	rules   []string // the labels that the cluster's rules look at
-	free    freeIndex
+	memory
+	rules []string // the labels that the cluster's rules look at
+	free  freeIndex
+	track tracked
 }
 
 // layer is the undo log of one fork.
@@ -80,50 +82,12 @@ type layer struct {
 // New builds a snapshot. It fails only when the scheduler framework refuses its
 // own default configuration or an object cannot be indexed.
 func New(inv Inventory) (*Snapshot, error) {
-	s := &Snapshot{index: make(map[string]int, len(inv.Nodes)), free: freeIndex{}}
-	s.forgetClasses(nil)
-	s.affinity.stale = true
-	sim, err := newSimulator(inv, sharedLister{s})
-	if err != nil {
-		return nil, fmt.Errorf("build the scheduler's filters: %w", err)
+	s := &Snapshot{index: map[string]int{}, free: freeIndex{}, track: tracked{nodes: map[string]version{}, pods: map[types.UID]*boundPod{}}}
+	s.affinity.forget()
+	if err := s.Follow(inv); err != nil {
+		return nil, err
 	}
-	s.sim = sim
-	nodes := slices.Clone(inv.Nodes)
-	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	for _, n := range nodes {
-		if err := s.AddNode(n); err != nil {
-			return nil, err
-		}
-	}
-	s.fill(inv.Pods)
 	return s, nil
-}
-
-// fillers is how many nodes are filled at the same time. Adding up what pods
-// ask for is most of the work of a new snapshot, and nodes don't share it.
-const fillers = 4
-
-// fill puts the bound pods on their nodes.
-func (s *Snapshot) fill(pods []*corev1.Pod) {
-	pods = slices.Clone(pods)
-	slices.SortFunc(pods, byKey)
-	on := make([][]*corev1.Pod, len(s.nodes))
-	for _, p := range pods {
-		if i, ok := s.index[p.Spec.NodeName]; ok {
-			on[i] = append(on[i], p)
-		}
-	}
-	var wg sync.WaitGroup
-	for first := range fillers {
-		wg.Go(func() {
-			for i := first; i < len(on); i += fillers {
-				for _, p := range on[i] {
-					s.nodes[i].(*framework.NodeInfo).AddPod(p)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // Fork starts a working copy. Every Fork is ended by one Commit or one Revert.

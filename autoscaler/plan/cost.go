@@ -35,7 +35,7 @@ type times struct {
 // that the burst may have to sit out with a machine on the meter is in worst:
 // staging that started late, a slow boot, the whole run, results and wipe, and
 // then the ways in which a machine ends when everybody has died.
-func (r *run) timesFor(w *work, s sale) times {
+func (r *run) timesFor(w *work, s *sale) times {
 	boot, ready := r.Settings.Boot, r.Settings.Ready
 	if s.provider != nil {
 		join := s.provider.Spec.Join

@@ -17,20 +17,51 @@ import (
 // states give equal plans, in whatever order their lists come, and the state
 // is left as it was. It never fails: what can't be decided is refused, with
 // the reason.
-func Decide(s State) Plan {
+func Decide(s State) Plan { return new(Planner).Decide(s) }
+
+// Planner decides on one state after the other, each as [Decide] would, and
+// keeps between them what has not changed in the cluster. It recognises objects
+// by UID and resource version, so states have to be those of one API server.
+// The zero Planner is ready. It is not safe for concurrent use.
+type Planner struct {
+	cluster *placement.Snapshot
+	stocks  stocks
+}
+
+// Decide is like the function [Decide].
+func (p *Planner) Decide(s State) Plan {
 	s = sorted(s)
 	s.Settings = s.Settings.withDefaults()
-	p := Plan{At: s.Now, Decisions: make([]Decision, 0, len(s.Gangs))}
-	r, err := newRun(s)
-	for i := range s.Gangs {
-		w := newWork(&s.Gangs[i])
-		if err != nil {
-			p.Decisions = append(p.Decisions, w.decision(Refuse, undecidable(err)))
-			continue
+	out := Plan{At: s.Now, Decisions: make([]Decision, 0, len(s.Gangs))}
+	err := p.follow(&s.Cluster)
+	if err != nil {
+		for i := range s.Gangs {
+			out.Decisions = append(out.Decisions, newWork(&s.Gangs[i]).decision(Refuse, undecidable(err)))
 		}
-		p.Decisions = append(p.Decisions, r.decide(w))
+		return out
 	}
-	return p
+	p.cluster.Fork()
+	defer p.cluster.Revert()
+	r := newRun(s, p.cluster)
+	p.stocks.supply(r)
+	for i := range s.Gangs {
+		out.Decisions = append(out.Decisions, r.decide(newWork(&s.Gangs[i])))
+	}
+	return out
+}
+
+// follow brings the simulated cluster to the state's. One that could not follow
+// is built anew the next time.
+func (p *Planner) follow(c *Cluster) (err error) {
+	if p.cluster == nil {
+		p.cluster, err = placement.New(inventory(c))
+	} else {
+		err = p.cluster.Follow(inventory(c))
+	}
+	if err != nil {
+		p.cluster = nil
+	}
+	return err
 }
 
 // work is one gang on its way through the questions, with what was found out
@@ -53,6 +84,8 @@ type work struct {
 	maxRun  time.Duration
 	sliced  bool // its ceiling is reserved slice by slice
 	asks    []gpuAsk
+	needs   []gpuNeed           // the largest of each pod
+	speaks  map[gpuNeed]*Reason // see speaksGPU, by what a machine has
 	batch   placement.Batch
 	// refusals and candidates are what the offers came to.
 	refusals   []Refusal
@@ -60,10 +93,8 @@ type work struct {
 }
 
 func newWork(g *Gang) *work {
-	w := &work{Gang: g}
-	for i := range g.Pods {
-		w.pods = append(w.pods, &g.Pods[i])
-	}
+	w := &work{Gang: g, pods: pointers(g.Pods)}
+	slices.SortStableFunc(w.pods, podOrder)
 	return w
 }
 
@@ -116,8 +147,9 @@ func undecidable(err error) Reason {
 	}
 }
 
-// sorted returns a state whose lists are in one fixed order. The lists are
-// copied, their elements are not.
+// sorted returns a state whose lists are in one fixed order, but for pods: there
+// are many, and who needs them in order sees to it. The lists are copied, their
+// elements are not.
 func sorted(s State) State {
 	s.Gangs = sortedBy(s.Gangs, func(a, b Gang) int {
 		return cmp.Or(
@@ -130,12 +162,10 @@ func sorted(s State) State {
 		)
 	})
 	for i := range s.Gangs {
-		s.Gangs[i].Pods = sortedBy(s.Gangs[i].Pods, podOrder)
 		s.Gangs[i].Inputs = sortedBy(s.Gangs[i].Inputs, cmp.Compare[string])
 		s.Gangs[i].Outputs = sortedBy(s.Gangs[i].Outputs, cmp.Compare[string])
 	}
 	s.Cluster.Nodes = sortedBy(s.Cluster.Nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	s.Cluster.Pods = sortedBy(s.Cluster.Pods, podOrder)
 	s.Cluster.DaemonSets = sortedBy(s.Cluster.DaemonSets, func(a, b appsv1.DaemonSet) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -153,6 +183,6 @@ func sortedBy[T any](list []T, order func(a, b T) int) []T {
 	return list
 }
 
-func podOrder(a, b corev1.Pod) int {
+func podOrder(a, b *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ type gpuNeed struct {
 // fit.
 func (r *run) freeAt(w *work, horizon time.Time) (time.Time, []placement.Placed, error) {
 	ask := placement.Ask{Pods: w.pods, Together: true, Nodes: &r.onPrem}
-	low, found := r.enoughGPUs(w.pods)
+	low, found := r.enoughGPUs(w.needs)
 	if !found {
 		return time.Time{}, nil, nil
 	}
@@ -47,7 +48,7 @@ func (r *run) freeAt(w *work, horizon time.Time) (time.Time, []placement.Placed,
 		}
 		low = soon + 1
 	}
-	return r.halving(ask, scope, low)
+	return r.halving(ask, w.needs, scope, low)
 }
 
 // endingsBy counts the endings up to a time.
@@ -82,11 +83,11 @@ func (r *run) stepwise(ask placement.Ask, low, high int) (time.Time, []placement
 // halving finds a count of endings that is enough, by steps that double, and
 // then by halving. For equal pods of which each node decides alone it is the
 // first: what ends only frees room for them.
-func (r *run) halving(ask placement.Ask, scope placement.Scope, low int) (time.Time, []placement.Placed, error) {
+func (r *run) halving(ask placement.Ask, needs []gpuNeed, scope placement.Scope, low int) (time.Time, []placement.Placed, error) {
 	var where []placement.Placed
 	high := low // enough, once where is set; low-1 endings are too few
 	for step := 1; where == nil; step *= 2 {
-		answer, err := r.afterwards(ask, scope, high)
+		answer, err := r.afterwards(ask, needs, scope, high)
 		switch {
 		case err != nil:
 			return time.Time{}, nil, err
@@ -100,7 +101,7 @@ func (r *run) halving(ask placement.Ask, scope placement.Scope, low int) (time.T
 	}
 	for low < high {
 		mid := (low + high) / 2
-		answer, err := r.afterwards(ask, scope, mid)
+		answer, err := r.afterwards(ask, needs, scope, mid)
 		switch {
 		case err != nil:
 			return time.Time{}, nil, err
@@ -115,10 +116,10 @@ func (r *run) halving(ask placement.Ask, scope placement.Scope, low int) (time.T
 
 // enoughGPUs returns the first count of endings after which the nodes have
 // enough free GPUs for the pods that want most of them, other questions aside.
-func (r *run) enoughGPUs(pods []*corev1.Pod) (int, bool) {
+func (r *run) enoughGPUs(needs []gpuNeed) (int, bool) {
 	most, count := gpuNeed{}, 0
-	for _, p := range pods {
-		switch need := needOf(p); {
+	for _, need := range needs {
+		switch {
 		case need.count > most.count || need.count == most.count && need.name < most.name:
 			most, count = need, 1
 		case need == most:
@@ -128,19 +129,37 @@ func (r *run) enoughGPUs(pods []*corev1.Pod) (int, bool) {
 	if most.count == 0 {
 		return 1, len(r.ends) > 0
 	}
-	free, slots := r.cluster.Free(r.onPrem, most.name), 0
+	after := r.slotsFor(most)
+	first := sort.SearchInts(after, count)
+	return first + 1, first < len(after)
+}
+
+// slots are how many pods with a need have GPUs after each ending, one after the
+// other, as long as the nodes have that much free now.
+type slots struct {
+	free  []int64
+	after []int // never falls: endings only free something
+}
+
+func (r *run) slotsFor(need gpuNeed) []int {
+	free := r.cluster.Free(r.onPrem, need.name)
+	if known, ok := r.slots[need]; ok && slices.Equal(known.free, free) {
+		return known.after
+	}
+	s := slots{slices.Clone(free), make([]int, len(r.ends))}
+	count := 0
 	for _, n := range free {
-		slots += places(n, most)
+		count += places(n, need)
 	}
-	freed := r.freedOf(most.name)
+	freed := r.freedOf(need.name)
 	for i, e := range r.ends {
-		slots -= places(free[e.node], most)
+		count -= places(free[e.node], need)
 		free[e.node] += freed[i]
-		if slots += places(free[e.node], most); slots >= count {
-			return i + 1, true
-		}
+		count += places(free[e.node], need)
+		s.after[i] = count
 	}
-	return 0, false
+	r.slots[need] = s
+	return s.after
 }
 
 // freedOf is what each ending frees of a resource.
@@ -149,7 +168,7 @@ func (r *run) freedOf(name corev1.ResourceName) []int64 {
 	if !known {
 		freed = make([]int64, len(r.ends))
 		for i, e := range r.ends {
-			freed[i] = placement.Extended(e.pod)[name]
+			freed[i] = placement.Takes(e.pod, name)
 		}
 		r.freed[name] = freed
 	}
@@ -163,24 +182,13 @@ func places(free int64, need gpuNeed) int {
 	return int(max(free, 0) / need.count)
 }
 
-// needOf is the largest number of GPUs of one kind that a pod asks for.
-func needOf(p *corev1.Pod) gpuNeed {
-	var most gpuNeed
-	for name, n := range gpuRequests(p) {
-		if n > most.count || n == most.count && name < most.name {
-			most = gpuNeed{name, n}
-		}
-	}
-	return most
-}
-
 // afterwards answers a question for the time when the first n endings are over.
 // Nodes whose GPUs are too few even then are left out of it; what ends there
 // counts for pods with rules about others only.
-func (r *run) afterwards(ask placement.Ask, scope placement.Scope, n int) (placement.Answer, error) {
-	least := needOf(ask.Pods[0])
-	for _, p := range ask.Pods[1:] {
-		if need := needOf(p); need.name != least.name {
+func (r *run) afterwards(ask placement.Ask, needs []gpuNeed, scope placement.Scope, n int) (placement.Answer, error) {
+	least := needs[0]
+	for _, need := range needs[1:] {
+		if need.name != least.name {
 			least = gpuNeed{}
 		} else if need.count < least.count {
 			least = need
@@ -219,8 +227,8 @@ func (r *run) endings() []ending {
 			all = append(all, ending{pod: p, at: at, node: node})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b ending) int {
-		return cmp.Or(a.at.Compare(b.at), podOrder(*a.pod, *b.pod))
+	slices.SortFunc(all, func(a, b ending) int {
+		return cmp.Or(a.at.Compare(b.at), podOrder(a.pod, b.pod))
 	})
 	return all
 }

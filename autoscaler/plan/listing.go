@@ -64,7 +64,7 @@ func Market(s State, tenant string) ([]Listing, error) {
 }
 
 // bar asks for each tenant whether a class may go to an offer.
-func (r *run) bar(l *Listing, s sale, class policy.Class, tenants []v1alpha1.BurstTenant) {
+func (r *run) bar(l *Listing, s *sale, class policy.Class, tenants []v1alpha1.BurstTenant) {
 	for _, t := range tenants {
 		refused := policy.Going().Evaluate(policy.Trip{
 			Tenant: t, Class: class, Offer: s.offer, Provider: s.provider, Now: r.Now,

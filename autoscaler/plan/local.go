@@ -110,7 +110,7 @@ func (r *run) partSoon(w *work, horizon time.Time, ready time.Duration) (Decisio
 	if err != nil {
 		return w.decision(Refuse, undecidable(err)), true
 	}
-	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: &r.onPrem}, scope, soon)
+	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: &r.onPrem}, w.needs, scope, soon)
 	if err == nil {
 		err = r.take(answer.Placed)
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -29,18 +28,18 @@ type sale struct {
 // sales returns the offers, sorted by key and each once: of two with one key
 // the one seen last counts, and of those the dearer one. Where that, too, leaves
 // a choice, their texts decide.
-func sales(state *State, known map[string]*v1alpha1.BurstProvider, daemons ...*appsv1.DaemonSet) []sale {
+func sales(state *State, known map[string]*v1alpha1.BurstProvider) []*sale {
 	offers := state.Offers
-	all := make([]sale, 0, len(offers))
+	all := make([]*sale, 0, len(offers))
 	for _, o := range offers {
-		s := sale{offer: o, key: o.Key(), provider: known[o.Provider]}
+		s := &sale{offer: o, key: o.Key(), provider: known[o.Provider]}
 		if s.provider != nil {
 			s.offer.Price = priceOf(o, s.provider)
 			s.offer.Meter = meterOf(o, s.provider)
 		}
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b sale) int {
+	slices.SortFunc(all, func(a, b *sale) int {
 		order := cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
 			cmp.Compare(b.offer.Price.NanoPerHour, a.offer.Price.NanoPerHour), compareTrueFirst(a.offer.SoldOut, b.offer.SoldOut))
 		if order == 0 {
@@ -48,12 +47,7 @@ func sales(state *State, known map[string]*v1alpha1.BurstProvider, daemons ...*a
 		}
 		return order
 	})
-	all = slices.CompactFunc(all, func(a, b sale) bool { return a.key == b.key })
-	for i := range all {
-		s := &all[i]
-		s.stock = placement.NewStock(func(n int) placement.Machine { return virtual(s, state.Settings, n) }, daemons...)
-	}
-	return all
+	return slices.CompactFunc(all, func(a, b *sale) bool { return a.key == b.key })
 }
 
 func compareTrueFirst(a, b bool) int {
@@ -95,7 +89,7 @@ func meterOf(o providers.Offer, p *v1alpha1.BurstProvider) providers.MeterRule {
 
 // candidate is an offer that passed everything but the budgets.
 type candidate struct {
-	sale
+	*sale
 	packing  placement.Packing
 	machines int32
 	times    times
@@ -181,7 +175,8 @@ func reasonOf(p policy.Refusal) Reason {
 // what is left. Policy is asked first and of all offers, so that no price can
 // hide a rule.
 func (r *run) shopping(w *work) (Decision, bool) {
-	w.asks = gpuAsks(w.pods)
+	w.asks, w.needs = gpuAsks(w.pods)
+	w.speaks = map[gpuNeed]*Reason{}
 	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
 	trips := r.policyOn(w)
 	w.refusals = slices.Grow(w.refusals, len(r.offers))
@@ -192,27 +187,31 @@ func (r *run) shopping(w *work) (Decision, bool) {
 			w.refusals = append(w.refusals, refusals...)
 			continue
 		}
-		c, why := r.size(w, s)
+		c := &r.desk[i]
+		*c = candidate{sale: s}
+		why := r.size(w, c)
 		if why == nil {
-			why = r.price(w, &c)
+			why = r.price(w, c)
 		}
 		if why == nil {
-			why = r.limits(w, &c)
+			why = r.limits(w, c)
 		}
 		if why != nil {
 			w.refusals = append(w.refusals, s.refuse(*why))
 			continue
 		}
-		w.candidates = append(w.candidates, &c)
+		w.candidates = append(w.candidates, c)
 	}
 	slices.SortStableFunc(w.candidates, func(a, b *candidate) int {
-		return cmp.Or(cmp.Compare(a.expected.Currency, b.expected.Currency), cmp.Compare(a.expected.Nano, b.expected.Nano),
-			cmp.Compare(a.ceiling.Nano, b.ceiling.Nano), cmp.Compare(a.key, b.key))
+		if a.expected.Currency == b.expected.Currency && a.expected.Nano != b.expected.Nano {
+			return cmp.Compare(a.expected.Nano, b.expected.Nano)
+		}
+		return cmp.Or(cmp.Compare(a.expected.Currency, b.expected.Currency), cmp.Compare(a.ceiling.Nano, b.ceiling.Nano), cmp.Compare(a.key, b.key))
 	})
 	return Decision{}, false
 }
 
-func (s sale) refuse(why Reason) Refusal {
+func (s *sale) refuse(why Reason) Refusal {
 	return Refusal{Provider: s.offer.Provider, Offer: s.key, Reason: why}
 }
 
@@ -248,7 +247,7 @@ func (r *run) policyOn(w *work) [][]Refusal {
 // marketOn refuses what can't be bought now: sold out, on the bench, or already
 // tried for this gang. A block reaches its own offer and no other.
 // cases: H-10 LeanerCloud/AutoSpotting#147, D-42 kubernetes-sigs/karpenter#2275
-func (r *run) marketOn(w *work, s sale) []Refusal {
+func (r *run) marketOn(w *work, s *sale) []Refusal {
 	var out []Refusal
 	if s.offer.SoldOut {
 		out = append(out, s.refuse(Reason{

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -167,25 +168,27 @@ func unschedulable(p *corev1.Pod) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// gpuRequests returns what a pod asks of each GPU resource. Init containers run
-// before the others, so the larger need counts.
-func gpuRequests(p *corev1.Pod) map[corev1.ResourceName]int64 {
-	need := map[corev1.ResourceName]int64{}
-	for _, c := range p.Spec.Containers {
-		for name, q := range c.Resources.Requests {
-			if IsGPU(name) {
-				need[name] += q.Value()
+// gpuRequests returns what a pod asks of each GPU resource, by name. Init
+// containers run before the others, so the larger need counts.
+func gpuRequests(p *corev1.Pod) []gpuNeed {
+	var needs []gpuNeed
+	each := func(containers []corev1.Container, count func(have, more int64) int64) {
+		for i := range containers {
+			for name, q := range containers[i].Resources.Requests {
+				if !IsGPU(name) {
+					continue
+				}
+				at, known := slices.BinarySearchFunc(needs, name, func(n gpuNeed, name corev1.ResourceName) int { return cmp.Compare(n.name, name) })
+				if !known {
+					needs = slices.Insert(needs, at, gpuNeed{name: name})
+				}
+				needs[at].count = count(needs[at].count, q.Value())
 			}
 		}
 	}
-	for _, c := range p.Spec.InitContainers {
-		for name, q := range c.Resources.Requests {
-			if IsGPU(name) {
-				need[name] = max(need[name], q.Value())
-			}
-		}
-	}
-	return need
+	each(p.Spec.Containers, func(have, more int64) int64 { return have + more })
+	each(p.Spec.InitContainers, func(have, more int64) int64 { return max(have, more) })
+	return needs
 }
 
 // IsGPU recognises GPUs, MIG slices and shared GPUs by their resource name.

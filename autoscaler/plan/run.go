@@ -22,34 +22,34 @@ type run struct {
 	home    map[string]int                  // their names, and their places in onPrem
 	ends    []ending                        // pods on them whose end is known, soonest first
 	freed   map[corev1.ResourceName][]int64 // see freedOf
+	slots   map[gpuNeed]slots
 	// book is tried on, gang by gang: two gangs can't both get the last euro.
 	book      quota.Book
 	history   history
 	system    map[string]bool                    // namespaces of the cluster itself
 	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
 	providers map[string]*v1alpha1.BurstProvider
-	offers    []sale
+	offers    []*sale
+	desk      []candidate          // of the gang at hand, by offer
 	trips     map[trip][][]Refusal // see policyOn
 	claims    map[string]*corev1.PersistentVolumeClaim
 	volumes   map[string]*corev1.PersistentVolume
 }
 
-func newRun(s State) (*run, error) {
+func newRun(s State, cluster *placement.Snapshot) *run {
 	r := &run{
 		State:     s,
+		cluster:   cluster,
 		home:      map[string]int{},
 		trips:     map[trip][][]Refusal{},
 		freed:     map[corev1.ResourceName][]int64{},
+		slots:     map[gpuNeed]slots{},
 		book:      s.Book.Clone(),
 		system:    map[string]bool{"kube-system": true},
 		tenants:   map[string][]*v1alpha1.BurstTenant{},
 		providers: map[string]*v1alpha1.BurstProvider{},
 		claims:    map[string]*corev1.PersistentVolumeClaim{},
 		volumes:   map[string]*corev1.PersistentVolume{},
-	}
-	var err error
-	if r.cluster, err = placement.New(inventory(&s.Cluster)); err != nil {
-		return nil, err
 	}
 	var names []string
 	for i := range s.Cluster.Nodes {
@@ -83,10 +83,11 @@ func newRun(s State) (*run, error) {
 		r.volumes[s.Cluster.Volumes[i].Name] = &s.Cluster.Volumes[i]
 	}
 	r.history = remember(s, r.onBurstNodes())
-	r.offers = sales(&s, r.providers, r.daemons()...)
+	r.offers = sales(&s, r.providers)
+	r.desk = make([]candidate, len(r.offers))
 	r.ends = r.endings()
 	r.promise()
-	return r, nil
+	return r
 }
 
 // promise puts the money of bursts that the ledger has not booked yet into

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,25 +21,30 @@ const planned = "planned"
 
 // size finds how many machines of the offer the work needs. All pods get a seat
 // or the offer is refused.
-func (r *run) size(w *work, s sale) (candidate, *Reason) {
-	c := candidate{sale: s}
-	if why := speaksGPU(w, s); why != nil {
-		return c, why
+func (r *run) size(w *work, c *candidate) *Reason {
+	has := gpuNeed{corev1.ResourceName(c.offer.GPUResource), int64(c.offer.GPUs)}
+	why, asked := w.speaks[has]
+	if !asked {
+		why = speaksGPU(w, has)
+		w.speaks[has] = why
 	}
-	packing, err := r.cluster.Pack(w.batch, s.stock, r.Settings.Machines)
+	if why != nil {
+		return why
+	}
+	packing, err := r.cluster.Pack(w.batch, c.stock, r.Settings.Machines)
 	switch {
 	case err != nil:
-		return c, refusal(undecidable(err))
+		return refusal(undecidable(err))
 	case packing.Misfit != nil:
-		return c, refusal(misfit(packing))
+		return refusal(misfit(packing))
 	case packing.TooMany:
-		return c, refusal(Reason{
+		return refusal(Reason{
 			Code: GangTooLarge, Message: fmt.Sprintf("it needs more than %s of this offer", count(r.Settings.Machines, "machine")),
 			Remedy: "make it smaller, or use larger machines",
 		})
 	}
 	c.machines, c.packing = int32(packing.Machines), packing
-	return c, nil
+	return nil
 }
 
 // virtual is the machine of an offer as it is expected to join, less what the
@@ -65,37 +69,49 @@ func virtual(s *sale, settings Settings, number int) placement.Machine {
 // gpuAsk is what a pod asks of one GPU resource; of equal asks the first pod's
 // stands for all.
 type gpuAsk struct {
-	pod   string
-	name  corev1.ResourceName
-	count int64
+	pod string
+	gpuNeed
 }
 
-func gpuAsks(pods []*corev1.Pod) []gpuAsk {
-	var asks []gpuAsk
-	for _, p := range pods {
-		need := gpuRequests(p)
-		for _, name := range slices.Sorted(maps.Keys(need)) {
-			if !slices.ContainsFunc(asks, func(a gpuAsk) bool { return a.name == name && a.count == need[name] }) {
-				asks = append(asks, gpuAsk{p.Name, name, need[name]})
+// gpuAsks also returns the largest need of each pod.
+func gpuAsks(pods []*corev1.Pod) (asks []gpuAsk, largest []gpuNeed) {
+	largest = make([]gpuNeed, len(pods))
+	for i, p := range pods {
+		needs := gpuRequests(p)
+		for _, need := range needs {
+			if !slices.ContainsFunc(asks, func(a gpuAsk) bool { return a.gpuNeed == need }) {
+				asks = append(asks, gpuAsk{p.Name, need})
 			}
 		}
+		largest[i] = largestOf(needs)
 	}
-	return asks
+	return asks, largest
 }
 
-// speaksGPU refuses an offer whose GPUs have another name, or are too few in
+// largestOf is the largest number of GPUs of one kind.
+func largestOf(needs []gpuNeed) gpuNeed {
+	var most gpuNeed
+	for _, need := range needs {
+		if need.count > most.count || need.count == most.count && need.name < most.name {
+			most = need
+		}
+	}
+	return most
+}
+
+// speaksGPU refuses a machine whose GPUs have another name, or are too few in
 // one machine, than a pod asks for: the filters would only say "insufficient".
-func speaksGPU(w *work, s sale) *Reason {
+func speaksGPU(w *work, has gpuNeed) *Reason {
 	for _, a := range w.asks {
 		switch {
-		case string(a.name) != s.offer.GPUResource:
+		case a.name != has.name:
 			return refusal(Reason{
-				Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for %s, the machine has %s", a.pod, a.name, s.offer.GPUResource),
+				Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for %s, the machine has %s", a.pod, a.name, has.name),
 				Remedy: "ask for a resource that an offer has",
 			})
-		case a.count > int64(s.offer.GPUs):
+		case a.count > has.count:
 			return refusal(Reason{
-				Code: GPUCountPerNode, Message: fmt.Sprintf("pod %s asks for %d %s, one machine has %d", a.pod, a.count, a.name, s.offer.GPUs),
+				Code: GPUCountPerNode, Message: fmt.Sprintf("pod %s asks for %d %s, one machine has %d", a.pod, a.count, a.name, has.count),
 				Remedy: "split the work over more pods, or use a larger machine",
 			})
 		}

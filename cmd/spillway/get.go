@@ -33,7 +33,7 @@ func getOffersCommand() *cobra.Command {
 		Long: "Show the market as the BurstProviders of the cluster state it, or as a captured state holds it.\n" +
 			"CLASSES are the data classes that at least one tenant (or the one given) may send there.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := marketState(cmd.Context(), state, kubecontext)
+			s, err := marketState(cmd.Context(), "get offers", state, kubecontext)
 			if err != nil {
 				return err
 			}
@@ -51,11 +51,11 @@ func getOffersCommand() *cobra.Command {
 	return c
 }
 
-// marketState reads what a market is made of: from a file, or from the cluster
+// marketState reads providers and tenants: from a file, or from the cluster
 // with the rights of the person who asks.
-func marketState(ctx context.Context, file, kubecontext string) (plan.State, error) {
+func marketState(ctx context.Context, command, file, kubecontext string) (plan.State, error) {
 	if file != "" {
-		return captured("get offers", file)
+		return captured(command, file)
 	}
 	s := plan.State{Now: time.Now().UTC()}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()

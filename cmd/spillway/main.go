@@ -61,7 +61,7 @@ func root() *cobra.Command {
 	c.CompletionOptions.HiddenDefaultCmd = true
 	c.SetOut(os.Stdout) // without, what commands print goes to stderr
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	c.AddCommand(demoCommand(), trainCommand(), controllerCommand(), preflightCommand(), sweepCommand(), ledgerCommand(), wipeCommand(), logsCommand(), whyCommand(), simulateCommand(), getCommand())
+	c.AddCommand(demoCommand(), trainCommand(), controllerCommand(), preflightCommand(), sweepCommand(), ledgerCommand(), wipeCommand(), logsCommand(), whyCommand(), simulateCommand(), reportCommand(), getCommand())
 	return c
 }
 

@@ -219,10 +219,13 @@ type BurstTenantStatus struct {
 	// Observed are the newest decisions in mode Observe.
 	// +listType=map
 	// +listMapKey=owner
-	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:MaxItems=200
 	// +optional
 	Observed []ObservedBurst `json:"observed,omitempty"`
 }
+
+// ObservedKept is how many decisions of mode Observe a tenant's status holds.
+const ObservedKept = 200
 
 // ObservedBurst is what would have been bought.
 type ObservedBurst struct {
@@ -231,7 +234,15 @@ type ObservedBurst struct {
 	Offer        string `json:"offer"`
 	PricePerHour Money  `json:"pricePerHour"`
 	Ceiling      Money  `json:"ceiling"`
-	Message      string `json:"message"`
+	// Expected is the bill if all had gone as planned.
+	// +optional
+	Expected Money `json:"expected,omitempty"`
+	// SavedWaiting is how much earlier the work would have begun than on-prem.
+	// It is absent where nobody knows when there is room on-prem.
+	// +optional
+	SavedWaiting *metav1.Duration `json:"savedWaiting,omitempty"`
+	Message      string           `json:"message"`
+	// At is when it was seen first, in these words.
 	// +optional
 	At metav1.Time `json:"at,omitempty"`
 }

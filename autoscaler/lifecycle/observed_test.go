@@ -1,0 +1,67 @@
+package lifecycle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/plan"
+	"spillway.dev/spillway/quota/money"
+)
+
+// A decision of mode Observe is written once and stays as it was first seen,
+// until its words change. The record keeps the newest.
+func TestObserved(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	tenant := &v1alpha1.BurstTenant{ObjectMeta: metav1.ObjectMeta{Name: "team-new"}}
+	c := &Cycle{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(tenant).WithStatusSubresource(tenant).Build()}
+	start := time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC)
+	observe := func(after time.Duration, job, message string, localIn time.Duration) {
+		t.Helper()
+		b := plan.Burst{
+			Owner: plan.Owner{Namespace: "new", Kind: "Job", Name: job}, ReadyAt: start.Add(after + 10*time.Minute),
+			Ceiling: money.Amount{Nano: 5e9, Currency: "EUR"}, Expected: money.Amount{Nano: 3e9, Currency: "EUR"},
+			Hourly: money.Rate{NanoPerHour: 2e9, Currency: "EUR"},
+		}
+		if localIn > 0 {
+			b.LocalAt = start.Add(localIn)
+		}
+		d := plan.Decision{Owner: b.Owner, Tenant: "team-new", Burst: &b}
+		d.Message = message
+		if err := c.observed(t.Context(), start.Add(after), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record := func() []v1alpha1.ObservedBurst {
+		t.Helper()
+		now := &v1alpha1.BurstTenant{}
+		if err := c.Client.Get(t.Context(), types.NamespacedName{Name: "team-new"}, now); err != nil {
+			t.Fatal(err)
+		}
+		return now.Status.Observed
+	}
+	observe(0, "a", "first", time.Hour)
+	observe(time.Minute, "a", "first", time.Hour)
+	if got := record(); len(got) != 1 || !got[0].At.Time.Equal(start) || got[0].SavedWaiting.Duration != 50*time.Minute || got[0].Expected != "3.00 EUR" {
+		t.Errorf("seen twice it is %+v, want one record of %s that saves 50m", got, start)
+	}
+	observe(2*time.Minute, "a", "second", 0)
+	if got := record(); len(got) != 1 || !got[0].At.Time.Equal(start.Add(2*time.Minute)) || got[0].SavedWaiting != nil {
+		t.Errorf("in other words it is %+v, want one record that says nothing of waiting", got)
+	}
+	for i := range v1alpha1.ObservedKept {
+		observe(time.Hour, fmt.Sprintf("job-%03d", i), "x", 0)
+	}
+	if got := record(); len(got) != v1alpha1.ObservedKept || got[0].Owner != "new/Job/job-000" {
+		t.Errorf("%d records are kept, the first of %s; want %d, without the oldest", len(got), got[0].Owner, v1alpha1.ObservedKept)
+	}
+}

@@ -1,0 +1,329 @@
+package placement
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// version is what the API server says of a state of an object: where UID and
+// resource version are equal, so is all the rest. The zero version says nothing.
+type version struct {
+	uid      types.UID
+	resource string
+}
+
+func versionOf(o metav1.Object) version {
+	v := version{o.GetUID(), o.GetResourceVersion()}
+	if v.uid == "" || v.resource == "" {
+		return version{}
+	}
+	return v
+}
+
+func (v version) told() bool { return v != version{} }
+
+// tracked is what a snapshot knows of the cluster that it follows.
+type tracked struct {
+	turn   uint64
+	around map[aroundKey]version // what filters look up beside nodes and pods
+	nodes  map[string]version
+	pods   map[types.UID]*boundPod
+	// loose are nodes with pods whose version can't be told.
+	loose map[string]bool
+}
+
+type aroundKey struct{ kind, namespace, name string }
+
+// boundPod is a pod on its node in some version.
+type boundPod struct {
+	version version
+	node    string
+	info    *framework.PodInfo
+	seen    uint64 // in which turn last
+}
+
+// refill is a node that is not as it was.
+type refill struct {
+	node *corev1.Node         // nil: the same
+	add  []*framework.PodInfo // pods that are new there, or changed
+}
+
+// Follow brings the snapshot to what the cluster is now, at the cost of what is
+// different: an object that has the UID and the resource version it had the last
+// time has not changed. What has neither is looked at anew each time. Afterwards
+// the snapshot answers as a new one would. It keeps copies of nodes and pods.
+//
+// It is for a snapshot without forks. After an error the snapshot is of no use.
+func (s *Snapshot) Follow(inv Inventory) error {
+	if len(s.layers) > 0 {
+		return errors.New("follow the cluster: a fork of the snapshot is open")
+	}
+	s.turnOver()
+	if err := s.followAround(inv); err != nil {
+		return err
+	}
+	dirty, err := s.followNodes(inv.Nodes)
+	if err != nil {
+		return err
+	}
+	s.followPods(inv.Pods, dirty)
+	for name, r := range dirty {
+		s.refill(s.index[name], *r)
+	}
+	return nil
+}
+
+// followAround builds the filters anew when anything changed that they may have
+// looked at in advance.
+func (s *Snapshot) followAround(inv Inventory) error {
+	now := map[aroundKey]version{}
+	told := note(now, "Namespace", inv.Namespaces) && note(now, "PersistentVolume", inv.Volumes) &&
+		note(now, "PersistentVolumeClaim", inv.Claims) && note(now, "StorageClass", inv.StorageClasses) &&
+		note(now, "CSINode", inv.CSINodes) && note(now, "CSIDriver", inv.CSIDrivers)
+	if told && s.sim != nil && equal(now, s.track.around) {
+		return nil
+	}
+	sim, err := newSimulator(inv, sharedLister{s})
+	if err != nil {
+		return fmt.Errorf("build the scheduler's filters: %w", err)
+	}
+	s.sim, s.track.around = sim, now
+	s.forgetClasses(nil)
+	return nil
+}
+
+// note writes down the versions of objects; false means that one has none.
+func note[T metav1.Object](versions map[aroundKey]version, kind string, objects []T) bool {
+	for _, o := range objects {
+		v := versionOf(o)
+		if !v.told() {
+			return false
+		}
+		versions[aroundKey{kind, o.GetNamespace(), o.GetName()}] = v
+	}
+	return true
+}
+
+func equal(a, b map[aroundKey]version) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for key, v := range a {
+		if b[key] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// followNodes puts the nodes in order and returns those that are new or changed.
+func (s *Snapshot) followNodes(nodes []*corev1.Node) (map[string]*refill, error) {
+	nodes = slices.Clone(nodes)
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	dirty := map[string]*refill{}
+	same := len(nodes) == len(s.nodes)
+	for i, n := range nodes {
+		if i > 0 && nodes[i-1].Name == n.Name {
+			return nil, fmt.Errorf("add node %s to the snapshot: the name is taken", n.Name)
+		}
+		at, had := s.index[n.Name]
+		same = same && had && at == i
+		if v := versionOf(n); !had || !v.told() || s.track.nodes[n.Name] != v {
+			own := *n
+			dirty[n.Name] = &refill{node: &own}
+			s.track.nodes[n.Name] = v
+			if err := s.sim.nodes.Update(&own); err != nil {
+				return nil, fmt.Errorf("index node %s: %w", n.Name, err)
+			}
+		}
+	}
+	if same {
+		return dirty, nil
+	}
+	return dirty, s.renumber(nodes)
+}
+
+// renumber gives the nodes their places. What classes remember by place stays:
+// it holds for one generation of one node, and no other has that.
+func (s *Snapshot) renumber(nodes []*corev1.Node) error {
+	old, was := s.nodes, s.index
+	s.nodes, s.index = make([]fwk.NodeInfo, len(nodes)), make(map[string]int, len(nodes))
+	for i, n := range nodes {
+		s.index[n.Name] = i
+		if at, had := was[n.Name]; had {
+			s.nodes[i] = old[at]
+		} else {
+			s.nodes[i] = framework.NewNodeInfo()
+		}
+	}
+	for name, at := range was {
+		if _, stays := s.index[name]; !stays {
+			delete(s.track.nodes, name)
+			if err := s.sim.nodes.Delete(old[at].Node()); err != nil {
+				return fmt.Errorf("take node %s out of the index: %w", name, err)
+			}
+		}
+	}
+	s.free = freeIndex{}
+	s.affinity.forget()
+	return nil
+}
+
+// followPods finds the nodes whose pods are not those of the last turn.
+func (s *Snapshot) followPods(pods []*corev1.Pod, dirty map[string]*refill) {
+	touch := func(node string) *refill {
+		if dirty[node] == nil {
+			dirty[node] = &refill{}
+		}
+		return dirty[node]
+	}
+	for node := range s.track.loose {
+		if _, here := s.index[node]; here {
+			touch(node)
+		}
+	}
+	s.track.loose = map[string]bool{}
+	forms := forms{}
+	seen := 0
+	for _, p := range pods {
+		node := p.Spec.NodeName
+		if _, here := s.index[node]; !here {
+			continue
+		}
+		v := versionOf(p)
+		old := s.track.pods[p.UID]
+		switch {
+		case !v.told() || old != nil && old.seen == s.track.turn: // no version, or two pods of one UID
+			s.track.loose[node] = true
+			touch(node).add = append(touch(node).add, forms.of(p))
+			continue
+		case old != nil && old.version == v:
+			old.seen = s.track.turn
+		default:
+			if old != nil {
+				s.leave(old, touch)
+			}
+			b := &boundPod{version: v, node: node, info: forms.of(p), seen: s.track.turn}
+			s.track.pods[p.UID] = b
+			touch(node).add = append(touch(node).add, b.info)
+		}
+		seen++
+	}
+	if seen == len(s.track.pods) {
+		return
+	}
+	for uid, b := range s.track.pods {
+		if b.seen != s.track.turn {
+			s.leave(b, touch)
+			delete(s.track.pods, uid)
+		}
+	}
+}
+
+// leave marks the node that a pod was on, if it is still there.
+func (s *Snapshot) leave(b *boundPod, touch func(string) *refill) {
+	if _, here := s.index[b.node]; here {
+		touch(b.node)
+	}
+}
+
+// refill builds a node's state from nothing, as a new snapshot would: what adding
+// and taking away would leave behind in it is nobody's business to know.
+func (s *Snapshot) refill(at int, r refill) {
+	old := s.nodes[at]
+	node := r.node
+	if node == nil {
+		node = old.Node()
+	}
+	all := r.add
+	for _, p := range old.GetPods() {
+		info := p.(*framework.PodInfo)
+		if b := s.track.pods[info.Pod.UID]; b != nil && b.info == info {
+			all = append(all, info)
+		}
+	}
+	slices.SortFunc(all, func(a, b *framework.PodInfo) int { return byKey(a.Pod, b.Pod) })
+	now := framework.NewNodeInfo()
+	now.SetNode(node)
+	for _, info := range all {
+		now.AddPodInfo(info)
+	}
+	s.affinity.touch(old)
+	s.affinity.touch(now)
+	s.nodes[at] = now
+	s.free.update(at, now)
+}
+
+// forms are what the framework made of pods, by what it looks at. To add up what
+// a pod asks for is most of the work of a new snapshot.
+type forms map[string]*framework.PodInfo
+
+// of returns what the framework makes of a pod, of which it takes a copy.
+func (f forms) of(p *corev1.Pod) *framework.PodInfo {
+	own := *p
+	key, ok := formOf(p)
+	if !ok {
+		return podInfo(&own)
+	}
+	like, known := f[key]
+	if !known {
+		like = podInfo(&own)
+		like.CalculateResource() // and keeps it
+		f[key] = like
+		return like
+	}
+	info := *like
+	info.Pod = &own
+	return &info
+}
+
+// formOf writes down all that the framework adds up of a pod. Pods with rules
+// about others, and those with rare ways to ask for something, stand alone.
+func formOf(p *corev1.Pod) (string, bool) {
+	st := &p.Status
+	if p.Spec.Affinity != nil || p.Spec.Resources != nil || st.Resources != nil || len(st.AllocatedResources) > 0 ||
+		len(st.NodeAllocatableResourceClaimStatuses) > 0 || resizing(p) {
+		return "", false
+	}
+	facts := corev1.Pod{
+		Spec: corev1.PodSpec{
+			Containers: asking(p.Spec.Containers), InitContainers: asking(p.Spec.InitContainers), Overhead: p.Spec.Overhead,
+		},
+		Status: corev1.PodStatus{ContainerStatuses: having(st.ContainerStatuses), InitContainerStatuses: having(st.InitContainerStatuses)},
+	}
+	key, err := facts.Marshal()
+	return string(key), err == nil
+}
+
+func resizing(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress
+	})
+}
+
+func asking(containers []corev1.Container) []corev1.Container {
+	out := make([]corev1.Container, len(containers))
+	for i := range containers {
+		c := &containers[i]
+		out[i] = corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+	}
+	return out
+}
+
+func having(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for i := range statuses {
+		if s := &statuses[i]; s.Resources != nil || len(s.AllocatedResources) > 0 {
+			out = append(out, corev1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources})
+		}
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Captured returns a state that can be kept and shown: it decides as s does,
+// and holds no more of the objects than that takes. Values of environment
+// variables, commands, arguments, probes, messages of containers, addresses and
+// the annotations of others are left out, since secrets and the names of people
+// stand there. What stays are names of objects, labels and images: rules ask
+// about them. The state s is not changed.
+func Captured(s State) State {
+	c := &s.Cluster
+	c.Nodes = each(c.Nodes, func(n *corev1.Node) {
+		bare(n)
+		n.Status.Addresses, n.Status.Images, n.Status.NodeInfo = nil, nil, corev1.NodeSystemInfo{}
+		n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "", nil, ""
+	})
+	c.Pods = each(c.Pods, barePod)
+	s.Gangs = slices.Clone(s.Gangs)
+	for i := range s.Gangs {
+		s.Gangs[i].Pods = each(s.Gangs[i].Pods, barePod)
+	}
+	c.DaemonSets = slices.Clone(c.DaemonSets)
+	for i := range c.DaemonSets {
+		d := &c.DaemonSets[i]
+		bare(d)
+		d.Spec.Template.Annotations = nil
+		bareSpec(&d.Spec.Template.Spec)
+	}
+	c.Namespaces = bareEach(c.Namespaces)
+	c.Volumes = bareEach(c.Volumes)
+	c.Claims = bareEach(c.Claims)
+	c.StorageClasses = bareEach(c.StorageClasses)
+	c.CSINodes = bareEach(c.CSINodes)
+	c.CSIDrivers = bareEach(c.CSIDrivers)
+	s.Tenants = bareEach(s.Tenants)
+	s.Providers = bareEach(s.Providers)
+	s.Bursts = bareEach(s.Bursts)
+	return s
+}
+
+func each[T any](list []T, change func(*T)) []T {
+	list = slices.Clone(list)
+	for i := range list {
+		change(&list[i])
+	}
+	return list
+}
+
+// object is a pointer to T with metadata.
+type object[T any] interface {
+	*T
+	metav1.Object
+}
+
+func bareEach[T any, O object[T]](list []T) []T {
+	return each(list, func(o *T) { bare(O(o)) })
+}
+
+// bare keeps of an object's annotations those that Kubernetes and Spillway
+// decide by.
+func bare(o metav1.Object) {
+	o.SetManagedFields(nil)
+	kept := map[string]string{}
+	for key, value := range o.GetAnnotations() {
+		domain, _, _ := strings.Cut(key, "/")
+		if domain == "spillway.dev" || strings.HasSuffix(domain, ".kubernetes.io") && domain != "kubectl.kubernetes.io" {
+			kept[key] = value
+		}
+	}
+	o.SetAnnotations(kept)
+}
+
+func barePod(p *corev1.Pod) {
+	bare(p)
+	bareSpec(&p.Spec)
+	st := &p.Status
+	st.Message, st.HostIP, st.HostIPs, st.PodIP, st.PodIPs = "", "", nil, "", nil
+	for _, list := range []*[]corev1.ContainerStatus{&st.ContainerStatuses, &st.InitContainerStatuses, &st.EphemeralContainerStatuses} {
+		*list = each(*list, func(c *corev1.ContainerStatus) {
+			*c = corev1.ContainerStatus{Name: c.Name, Resources: c.Resources, AllocatedResources: c.AllocatedResources}
+		})
+	}
+}
+
+func bareSpec(s *corev1.PodSpec) {
+	s.HostAliases, s.DNSConfig, s.EphemeralContainers = nil, nil, nil
+	for _, list := range []*[]corev1.Container{&s.Containers, &s.InitContainers} {
+		*list = each(*list, func(c *corev1.Container) {
+			c.Command, c.Args, c.WorkingDir, c.Lifecycle = nil, nil, "", nil
+			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
+			c.Env = each(c.Env, func(e *corev1.EnvVar) { e.Value = "" })
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package plan_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"spillway.dev/spillway/autoscaler/plan"
+)
+
+// A planner that goes from state to state decides on each as one that has never
+// seen another.
+func TestPlannerEqualsColdRun(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var planner plan.Planner
+		later := time.Duration(0)
+		var g given
+		for turn := range rapid.IntRange(1, 5).Draw(t, "turns") {
+			switch kind := rapid.IntRange(0, 3).Draw(t, "kind"); {
+			case turn == 0 || kind == 0:
+				g = draw(t)
+			case kind == 1:
+				g = drawHorizon(t)
+			} // else the state stays, and time goes on
+			s := g.s
+			later += time.Duration(rapid.IntRange(0, 600).Draw(t, "later")) * time.Second
+			s.Now = s.Now.Add(later)
+			s.Settings.Machines = rapid.SampledFrom([]int{1, 16}).Draw(t, "machines")
+			s.Settings.ReservePercent = rapid.SampledFrom([]int{10, 10, 90}).Draw(t, "reserve")
+			if cpus := rapid.SampledFrom([]string{"", "", "1", "60"}).Draw(t, "daemon"); cpus != "" {
+				s.Cluster.DaemonSets = []appsv1.DaemonSet{daemonSet(cpus)}
+			}
+			s = stamped(t, s)
+			if diff := cmp.Diff(plan.Decide(s), planner.Decide(s)); diff != "" {
+				t.Fatalf("turn %d (-cold +planner):\n%s", turn, diff)
+			}
+		}
+	})
+}
+
+func daemonSet(cpus string) appsv1.DaemonSet {
+	return appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent"},
+		Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{
+				Name: "agent", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpus)}},
+			}},
+		}}},
+	}
+}
+
+// stamped gives objects UIDs by their names and resource versions by what is in
+// them, as an API server would.
+func stamped(t rapid.TB, s plan.State) plan.State {
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own plan.State // nothing is shared with the turn before
+	if err := json.Unmarshal(text, &own); err != nil {
+		t.Fatal(err)
+	}
+	for i := range own.Cluster.Nodes {
+		stamp(t, &own.Cluster.Nodes[i])
+	}
+	for i := range own.Cluster.Pods {
+		stamp(t, &own.Cluster.Pods[i])
+	}
+	for i := range own.Cluster.Namespaces {
+		stamp(t, &own.Cluster.Namespaces[i])
+	}
+	for i := range own.Gangs {
+		for j := range own.Gangs[i].Pods {
+			stamp(t, &own.Gangs[i].Pods[j])
+		}
+	}
+	return own
+}
+
+func stamp(t rapid.TB, o metav1.Object) {
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(o.GetNamespace() + "/" + o.GetName()))
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.SetResourceVersion(fmt.Sprintf("%x", sha256.Sum256(text)))
+}
+
+// A machine that an offer describes anew, and DaemonSets that come and go, are
+// not what was reckoned with before.
+func TestPlannerSeesOtherMachines(t *testing.T) {
+	g := site().gang("train", 1).times(4).offer("ovh", 2, "1 EUR").budget("vision-month", "1000 EUR")
+	larger := g.s
+	larger.Offers = append(larger.Offers[:0:0], larger.Offers...)
+	larger.Offers[0].GPUs = 4
+	beside := larger
+	beside.Cluster.DaemonSets = []appsv1.DaemonSet{daemonSet(fmt.Sprint(larger.Offers[0].MilliCPU/1000 - 2))}
+	var planner plan.Planner
+	for turn, s := range []plan.State{g.s, larger, beside, larger, g.s} {
+		want := plan.Decide(s)
+		if diff := cmp.Diff(want, planner.Decide(s)); diff != "" {
+			t.Errorf("turn %d (-cold +planner):\n%s", turn, diff)
+		}
+		if bought := want.Bursts(); turn < 2 && (len(bought) != 1 || int(bought[0].Machines) != 2-turn) {
+			t.Errorf("turn %d buys %v, want %d machines", turn, bought, 2-turn)
+		}
+	}
+}
+
+// What could not be followed is read anew.
+func TestPlannerRecovers(t *testing.T) {
+	g := site().node("rack1", 2).gang("train", 2).offer("ovh", 2, "1 EUR").budget("vision-month", "1000 EUR")
+	smaller := site().node("rack1", 1).s.Cluster.Nodes[0]
+	twice, after := g.s, g.s
+	twice.Cluster.Nodes = []corev1.Node{smaller, smaller}
+	after.Cluster.Nodes = []corev1.Node{smaller}
+	var planner plan.Planner
+	for turn, want := range []plan.Code{plan.FitsLocally, plan.Undecidable, plan.Bursts} {
+		s := stamped(t, []plan.State{g.s, twice, after}[turn])
+		got := planner.Decide(s)
+		if diff := cmp.Diff(plan.Decide(s), got); diff != "" {
+			t.Errorf("turn %d (-cold +planner):\n%s", turn, diff)
+		}
+		if got.Decisions[0].Code != want {
+			t.Errorf("turn %d is %s, want %s", turn, got.Decisions[0].Code, want)
+		}
+	}
+}
