@@ -79,6 +79,18 @@ type Settlement struct {
 	MachineEnd   time.Time    `json:"machineEnd,omitzero"`
 	Seconds      int64        `json:"seconds,omitzero"` // metered machine seconds, summed over machines
 	Cause        string       `json:"cause,omitzero"`   // why it ended
+	// Machines are the parts of Actual and Seconds by machine; none where the
+	// parts are not known.
+	Machines []MachineBill `json:"machines,omitempty"`
+}
+
+// MachineBill is what the provider bills for one machine of a burst.
+type MachineBill struct {
+	ID      string       `json:"id"` // as the provider calls it
+	Start   time.Time    `json:"start"`
+	End     time.Time    `json:"end"` // Start and End bound its metered time
+	Seconds int64        `json:"seconds"`
+	Cost    money.Amount `json:"cost"`
 }
 
 // Normal returns r as it is stored and compared: times in UTC, budgets sorted
@@ -160,6 +172,11 @@ func (d Reduction) Validate() error {
 func (s Settlement) Normal() Settlement {
 	s.MachineStart, s.MachineEnd = utc(s.MachineStart), utc(s.MachineEnd)
 	s.Actual = plain(s.Actual)
+	s.Machines = slices.Clone(s.Machines)
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		m.Start, m.End, m.Cost = utc(m.Start), utc(m.End), plain(m.Cost)
+	}
 	return s
 }
 
@@ -179,6 +196,36 @@ func (s Settlement) Validate() error {
 		return fmt.Errorf("settlement of burst %q: %w: the machine ran from %v to %v", s.Burst, ErrInvalid, start, end)
 	case !start.IsZero() && (!saneTime(start) || !saneTime(end)):
 		return fmt.Errorf("settlement of burst %q: %w: the machine ran from %v to %v", s.Burst, ErrInvalid, start, end)
+	}
+	if err := s.validMachines(); err != nil {
+		return fmt.Errorf("settlement of burst %q: %w", s.Burst, err)
+	}
+	return nil
+}
+
+// validMachines checks that the machines, when they are named, are all of the bill.
+func (s Settlement) validMachines() error {
+	if len(s.Machines) == 0 {
+		return nil
+	}
+	left, seconds := s.Actual, s.Seconds
+	for i, m := range s.Machines {
+		err := validIDs("machine", m.ID)
+		if err == nil {
+			err = sub(&left, m.Cost)
+		}
+		switch {
+		case err != nil:
+			return err
+		case m.Cost.Nano < 0 || m.Seconds < 0 || m.Start.Before(s.MachineStart) || m.End.After(s.MachineEnd) || m.End.Before(m.Start):
+			return fmt.Errorf("%w: the bill of machine %q is %+v", ErrInvalid, m.ID, m)
+		case slices.ContainsFunc(s.Machines[:i], func(other MachineBill) bool { return other.ID == m.ID }):
+			return fmt.Errorf("%w: machine %q is billed twice", ErrInvalid, m.ID)
+		}
+		seconds -= m.Seconds
+	}
+	if !left.IsZero() || seconds != 0 {
+		return fmt.Errorf("%w: its machines leave %v and %d seconds of the bill", ErrInvalid, left, seconds)
 	}
 	return nil
 }

@@ -227,7 +227,11 @@ func (l *books) Account(context.Context, string) (quota.Account, error) {
 	if !l.reserved {
 		return quota.Account{}, quota.ErrUnknownBurst
 	}
-	return quota.Account{Spent: l.settlement.Actual, Released: money.Amount{Currency: "EUR"}}, nil
+	a := quota.Account{State: quota.Reserved, Settlement: l.settlement, Spent: l.settlement.Actual, Released: money.Amount{Currency: "EUR"}}
+	if l.settled {
+		a.State = quota.Settled
+	}
+	return a, nil
 }
 
 func (l *books) RecordUsage(context.Context, []quota.Usage) error { return nil }

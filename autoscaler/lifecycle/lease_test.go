@@ -318,3 +318,20 @@ func TestNobodyPaysForAFirstSliceThatIsShort(t *testing.T) {
 		t.Errorf("Failed = %s, machines %v", got, b.yard.views)
 	}
 }
+
+// TestASettlementThatWasBookedStands: the controller before this one has settled
+// the burst, in the words of its version, and died. That is no reason to wait.
+func TestASettlementThatWasBookedStands(t *testing.T) {
+	b, p := leased(t, "100.00 EUR")
+	b.runs(10 * time.Minute)
+	b.live(v1alpha1.KeyDestroyed)
+	start := b.burst().Status.Machines[0].Created.Time
+	first := quota.Settlement{Burst: string(burstUID), Actual: money.Amount{Nano: 1e9, Currency: "EUR"}, MachineStart: start, MachineEnd: start.Add(time.Hour), Seconds: 1000, Cause: "Succeeded"}
+	if _, err := p.Settle(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	b.liveOn(time.Hour)
+	if c := b.burst().Status.Cost; !b.has(v1alpha1.Complete) || c.Spent != "1.00 EUR" || c.MachineSeconds != 1000 {
+		t.Errorf("%v, cost %+v", b.facts(), c)
+	}
+}

@@ -7,7 +7,8 @@
 // would count every euro twice, so each row says its view in x_View, and the
 // party that charges in InvoiceIssuerName and ServiceProviderName.
 //
-// One row is one burst in one UTC hour of one local month. BilledCost and
+// One row is one machine in one UTC hour of one local month, or one burst where
+// its machines are not known. BilledCost and
 // EffectiveCost are what the ledger posted, laid evenly over the metered time:
 // the rows of a month add up to its statement to the nano-unit. ListCost and
 // ContractedCost are the product of unit price and quantity, exactly as the
@@ -147,7 +148,8 @@ type charge struct {
 	category string
 	quantity int64  // billed machine time in 1e-12 hours
 	consumed int64  // the same in nanoseconds
-	gpus     int64  // share-seconds that were measured
+	gpus     int64  // share-seconds that were measured, of all machines of the burst
+	machine  string // as the provider calls it; empty for all of the burst
 	reason   string // of a credit or a correction
 	class    string // "Correction", or nothing
 }
@@ -214,7 +216,11 @@ func (x Export) posted(r quota.Receipt, p quota.Posting, gpus measured) ([]charg
 			c.category, c.quantity, c.consumed = adjustment, 0, 0
 		}
 		if !actual.IsZero() { // a correction may only change who pays
-			rows = append(rows, c)
+			parts, err := c.byMachine()
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, parts...)
 		}
 		if x.View == ViewTenant {
 			rows = appendCredit(rows, c, s.Amount(p.Spent, from, next))
@@ -222,6 +228,40 @@ func (x Export) posted(r quota.Receipt, p quota.Posting, gpus measured) ([]charg
 		from = next
 	}
 	return rows, nil
+}
+
+// byMachine cuts a row of usage into those of the burst's machines, by what each
+// was billed. What was measured stands in the first of them.
+func (c charge) byMachine() ([]charge, error) {
+	machines := c.account.Settlement.Machines
+	if c.category != usage || len(machines) == 0 {
+		return []charge{c}, nil
+	}
+	costs, seconds := make([]int64, len(machines)), make([]int64, len(machines))
+	for i, m := range machines {
+		costs[i], seconds[i] = m.Cost.Nano, m.Seconds
+	}
+	billed, err := c.billed.Split(costs...)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]charge, len(machines))
+	quantity, err := money.Amount{Nano: c.quantity}.Split(seconds...)
+	if err != nil {
+		return nil, err
+	}
+	consumed, err := money.Amount{Nano: c.consumed}.Split(seconds...)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range machines {
+		parts[i] = c
+		parts[i].machine, parts[i].billed, parts[i].quantity, parts[i].consumed = m.ID, billed[i], quantity[i].Nano, consumed[i].Nano
+		if i > 0 {
+			parts[i].gpus = 0
+		}
+	}
+	return parts, nil
 }
 
 // appendCredit adds what the operator takes over of c.
