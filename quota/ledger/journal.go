@@ -147,14 +147,20 @@ func (r *row) replay(b *quota.Book, before quota.Account) (quota.Event, quota.Ac
 	if err != nil {
 		return ev, quota.Account{}, err
 	}
+	a, err := r.apply(b, ev, before)
+	return ev, a, err
+}
+
+// apply is replay of what r is known to say.
+func (r *row) apply(b *quota.Book, ev quota.Event, before quota.Account) (quota.Account, error) {
 	a, err := b.Apply(ev)
 	if err == nil && ev.Kind == quota.KindCorrect {
 		a, err = before.Corrected(ev, b.OpenSince(ev.At))
 	}
 	if err != nil {
-		return ev, quota.Account{}, r.broken(err.Error())
+		return quota.Account{}, r.broken(err.Error())
 	}
-	return ev, a, nil
+	return a, nil
 }
 
 // take applies r to a book, where nobody asks for the account behind it.
@@ -170,16 +176,7 @@ func (r *row) take(b *quota.Book) (quota.Event, error) {
 }
 
 // proven reads r back if it matches its own hash.
-func (r *row) proven() (quota.Event, error) {
-	if !bytes.Equal(r.sum(), r.hash) {
-		return quota.Event{}, r.broken("it does not match its hash")
-	}
-	ev, err := r.event()
-	if err != nil {
-		return quota.Event{}, r.broken(err.Error())
-	}
-	return ev, nil
-}
+func (r *row) proven() (quota.Event, error) { return glance(*r).proven() }
 
 // follows returns why r is not the row behind h.
 func (r *row) follows(h head) error {

@@ -40,7 +40,11 @@ func (l *Ledger) Verify(ctx context.Context, heads ...Head) (Report, error) {
 func verify(ctx context.Context, q querier, path string, heads []Head) (Report, error) {
 	v := newVerifier(path)
 	v.expect(heads)
-	if err := readAhead(ctx, q, v.row); err != nil {
+	err := readAhead(ctx, q, rowsOf{query: selectAll, read: prepare}, func(p prepared) error {
+		v.row(p)
+		return nil
+	})
+	if err != nil {
 		return Report{}, err
 	}
 	if err := v.derived(ctx, q); err != nil {

@@ -59,17 +59,21 @@ func (v *View) state(ctx context.Context, query string, args ...any) (State, err
 	var last head
 	index := make(map[string]int) // of Accounts, by burst
 	sums := make(map[Balance]money.Amount)
-	rows, err := v.tx.QueryContext(ctx, query, args...)
-	err = scan(rows, err, func(r row) error {
+	err := readAhead(ctx, v.tx, rowsOf{query, args, glance}, func(p prepared) error {
+		r := &p.row
 		if err := r.follows(last); err != nil {
 			return err
 		}
 		last = r.head()
+		ev, err := p.proven()
+		if err != nil {
+			return err
+		}
 		var before quota.Account
 		if i, known := index[r.burst]; known {
 			before = s.Accounts[i].Account
 		}
-		ev, a, err := r.replay(&s.Book, before)
+		a, err := r.apply(&s.Book, ev, before)
 		if err != nil {
 			return err
 		}
