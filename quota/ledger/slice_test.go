@@ -53,7 +53,7 @@ func sliced(t *testing.T) *fixture {
 }
 
 // A slice is booked once, whoever repeats it, also behind the next one; and none
-// is booked out of its order.
+// is booked out of its order. cases: C-1 kubernetes-sigs/kueue#9322
 func TestASliceIsBookedOnce(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.Reserve(f.ctx(), f.epoch, leased("a"))
