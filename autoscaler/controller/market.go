@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -13,6 +14,7 @@ import (
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/observe"
+	"spillway.dev/spillway/autoscaler/plan"
 	"spillway.dev/spillway/providers"
 )
 
@@ -44,7 +46,9 @@ func (p *process) publishMarket(ctx context.Context, offers *observe.OfferBook) 
 	for i := range clouds.Items {
 		cloud := &clouds.Items[i]
 		before := cloud.DeepCopy()
-		market(cloud, offers.Told(cloud.Name), time.Now(), offers.Stale)
+		told := offers.Told(cloud.Name)
+		market(cloud, told, time.Now(), offers.Stale)
+		asOffered(cloud, plan.Differences(cloud, told.Offers, p.Planning))
 		if equality.Semantic.DeepEqual(before.Status, cloud.Status) {
 			continue
 		}
@@ -54,6 +58,28 @@ func (p *process) publishMarket(ctx context.Context, offers *observe.OfferBook) 
 		}
 	}
 	return nil
+}
+
+// asOffered says whether machines are what their offers let expect, once one has
+// been seen as a node.
+func asOffered(cloud *v1alpha1.BurstProvider, differences []string) {
+	if len(cloud.Status.Learned) == 0 {
+		return
+	}
+	c := metav1.Condition{
+		Type: v1alpha1.ProviderAsOffered, ObservedGeneration: cloud.Generation,
+		Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsOffered, Message: "machines are what their offers let expect",
+	}
+	if n := len(differences); n > 0 {
+		const told = 10
+		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonDiffers
+		c.Message = strings.Join(differences[:min(n, told)], "; ")
+		if n > told {
+			c.Message += fmt.Sprintf("; and %d other types", n-told)
+		}
+		c.Message += "; plans reckon with what they are, correct the offer's data"
+	}
+	meta.SetStatusCondition(&cloud.Status.Conditions, c)
 }
 
 // restated is how often the time of unchanged offers is written again.

@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,5 +71,34 @@ func TestMarketStatus(t *testing.T) {
 				t.Errorf("read back: %+v", back)
 			}
 		})
+	}
+}
+
+// A machine that is less than its offer let expect is an alarm at its provider.
+func TestAsOffered(t *testing.T) {
+	many := make([]string, 12)
+	for i := range many {
+		many[i] = fmt.Sprintf("g%02d has cpu 1m instead of 2m", i)
+	}
+	for _, tt := range []struct {
+		learned     int
+		differences []string
+		want        string
+	}{
+		{0, nil, ""},
+		{1, nil, "True/AsOffered: machines are what their offers let expect"},
+		{1, many[:1], "False/Differs: g00 has cpu 1m instead of 2m; plans reckon with what they are, correct the offer's data"},
+		{1, many, "False/Differs: " + strings.Join(many[:10], "; ") + "; and 2 other types; plans reckon with what they are, correct the offer's data"},
+	} {
+		cloud := &v1alpha1.BurstProvider{}
+		cloud.Status.Learned = make([]v1alpha1.LearnedMachine, tt.learned)
+		asOffered(cloud, tt.differences)
+		got := ""
+		if c := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ProviderAsOffered); c != nil {
+			got = string(c.Status) + "/" + c.Reason + ": " + c.Message
+		}
+		if got != tt.want {
+			t.Errorf("with %d differences: %q, want %q", len(tt.differences), got, tt.want)
+		}
 	}
 }

@@ -42,6 +42,9 @@ func (r *Reconciler) nodesJoined(ctx context.Context, b record) (outcome, error)
 		}
 	}
 	if waiting == "" && int32(len(views)) == b.Spec.Machines {
+		if err := r.learn(ctx, b, views); err != nil {
+			return outcome{}, err
+		}
 		// What joined needs no token any more, and user-data can be read from
 		// the cloud (cases: B-28 kubernetes-sigs/cluster-api#1739).
 		if err := r.Joins.Revoke(ctx, b.Burst); err != nil {

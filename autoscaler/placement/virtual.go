@@ -28,6 +28,8 @@ type Machine struct {
 	// GPUResource and GPUs are the extended resource and its count.
 	GPUResource string
 	GPUs        int64
+	// Pods is how many pods the kubelet takes; 0 means 110.
+	Pods int64
 
 	// Taints keep everybody else out; ask with a matching toleration.
 	Taints []corev1.Taint
@@ -36,7 +38,10 @@ type Machine struct {
 // Node returns the virtual node: ready, with all that was promised allocatable
 // and the taints in place.
 func (m Machine) Node() *corev1.Node {
-	zone, arch := m.Zone, m.Arch
+	zone, arch, pods := m.Zone, m.Arch, m.Pods
+	if pods == 0 {
+		pods = maxPods
+	}
 	if zone == "" {
 		zone = m.Region
 	}
@@ -56,7 +61,7 @@ func (m Machine) Node() *corev1.Node {
 		corev1.ResourceCPU:              *resource.NewMilliQuantity(m.MilliCPU, resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(m.Memory, resource.BinarySI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(m.Disk, resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
+		corev1.ResourcePods:             *resource.NewQuantity(pods, resource.DecimalSI),
 	}
 	if m.GPUResource != "" {
 		allocatable[corev1.ResourceName(m.GPUResource)] = *resource.NewQuantity(m.GPUs, resource.DecimalSI)

@@ -47,13 +47,18 @@ func (r *run) size(w *work, c *candidate) *Reason {
 	return nil
 }
 
-// virtual is the machine of an offer as it is expected to join, less what the
-// kubelet and the system keep for themselves.
+// virtual is the machine of an offer as it is expected to join: as others of its
+// type did, or as predicted.
+func virtual(s *sale, settings Settings) placement.Machine {
+	return corrected(predicted(s, settings), s.learned())
+}
+
+// predicted is the machine that an offer lets expect, less what the kubelet and
+// the system keep for themselves.
 // cases: H5 aws/karpenter-provider-aws#1905, H8 kubernetes/autoscaler#4082
-func virtual(s *sale, settings Settings, number int) placement.Machine {
+func predicted(s *sale, settings Settings) placement.Machine {
 	kept := func(n int64) int64 { return n - n*int64(settings.ReservePercent)/100 }
 	return placement.Machine{
-		Name:         fmt.Sprintf("%soffer-%d", v1alpha1.NodePrefix, number),
 		InstanceType: s.offer.InstanceType, Region: s.offer.Region, Zone: s.offer.Zone, Arch: s.offer.Arch,
 		Labels:   s.offer.Labels,
 		MilliCPU: s.offer.MilliCPU - int64(settings.ReserveMilliCPU),

@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"fmt"
 	"reflect"
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/placement"
 )
 
@@ -31,13 +33,12 @@ func (k *stocks) supply(r *run) {
 	}
 	k.byKey, k.daemons = make(map[string]stocked, len(r.offers)), daemons
 	for _, s := range r.offers {
-		settings := r.Settings
-		machine := virtual(s, settings, 0)
+		machine := virtual(s, r.Settings)
 		have, known := old[s.key]
 		if known && reflect.DeepEqual(have.machine, machine) {
 			have.stock.Prune(r.cluster)
 		} else {
-			have = stocked{machine, placement.NewStock(func(n int) placement.Machine { return virtual(s, settings, n) }, daemons...)}
+			have = stocked{machine, placement.NewStock(numbered(machine), daemons...)}
 		}
 		s.stock = have.stock
 		k.byKey[s.key] = have
@@ -56,4 +57,12 @@ func alike(a, b []*appsv1.DaemonSet) bool {
 		}
 	}
 	return true
+}
+
+// numbered gives machines of one kind their names.
+func numbered(m placement.Machine) func(int) placement.Machine {
+	return func(n int) placement.Machine {
+		m.Name = fmt.Sprintf("%soffer-%d", v1alpha1.NodePrefix, n)
+		return m
+	}
 }

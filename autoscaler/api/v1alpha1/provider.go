@@ -218,6 +218,32 @@ type BurstProviderStatus struct {
 	// or when the offers change.
 	// +optional
 	OffersSeen *metav1.Time `json:"offersSeen,omitempty"`
+	// Learned is what machines turned out to be as nodes: the next plan reckons
+	// with it, whatever the offer says.
+	// +listType=map
+	// +listMapKey=instanceType
+	// +kubebuilder:validation:MaxItems=100
+	// +optional
+	Learned []LearnedMachine `json:"learned,omitempty"`
+}
+
+// LearnedMax is how many types of machines are remembered of a provider.
+const LearnedMax = 100
+
+// LearnedMachine is what machines of a type were as nodes when the last of them
+// had joined.
+type LearnedMachine struct {
+	InstanceType string `json:"instanceType"`
+	// MilliCPU, Memory and Disk (bytes) and Pods are what the kubelet left for
+	// pods, of several nodes the least.
+	MilliCPU int64 `json:"milliCPU"`
+	Memory   int64 `json:"memory"`
+	Disk     int64 `json:"disk"`
+	Pods     int64 `json:"pods"`
+	// Labels are those that say what GPUs a node has.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	At     metav1.Time       `json:"at"`
 }
 
 // The conditions of a BurstProvider.
@@ -231,6 +257,13 @@ const (
 	ReasonOffersTold   = "OffersTold"
 	ReasonNoAnswer     = "NoAnswer"
 	ReasonUnauthorized = "Unauthorized"
+
+	// ProviderAsOffered is False when a machine turned out to be less than its
+	// offer had let expect, or to have other GPUs. Plans reckon with what it is.
+	ProviderAsOffered = "MachinesAsOffered"
+
+	ReasonAsOffered = "AsOffered"
+	ReasonDiffers   = "Differs"
 )
 
 // SeenOffer is one thing that a cloud sells.
