@@ -44,6 +44,12 @@ func TestCloseAndCorrect(t *testing.T) {
 			t.Errorf("correct says %q, want %q", out, c.want)
 		}
 	}
+	if november := run("statement", "--tenant", "t-7f31", "--month", "2026-11"); !strings.Contains(november, "corrected") || strings.Contains(november, "The month was closed at") {
+		t.Error("the page of November does not say what was corrected, or that it is closed")
+	}
+	if october := run("statement", "--tenant", "t-7f31", "--month", "2026-10", "--lang", "de"); !strings.Contains(october, "Der Monat wurde abgeschlossen am") || strings.Contains(october, "berichtigt") {
+		t.Error("the page of October does not say that it is closed, or that something was corrected")
+	}
 	if again := statement("2026-10"); again != page || focus("2026-10") != rows {
 		t.Errorf("the closed month has changed:\n%s\n%s", page, again)
 	}

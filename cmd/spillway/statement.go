@@ -25,6 +25,7 @@ type document struct {
 	Operator     string                 `json:"operator,omitzero"`
 	Statement    quota.Statement        `json:"statement"`
 	Ledger       source                 `json:"ledger"`
+	Closed       *quota.Closed          `json:"closed,omitempty"`       // only of a month that is closed
 	Certificates map[string]certificate `json:"certificates,omitempty"` // by burst; only where records were looked at
 	records      bool
 }
@@ -116,6 +117,9 @@ func (x statementFlags) document(ctx context.Context, v *ledger.View, file strin
 		return document{}, fmt.Errorf("ledger %s knows no tenant %q: give the id that the ledger uses, as in \"ledger budget\"", file, x.tenant)
 	}
 	d := document{Operator: x.operator, Statement: made, Ledger: source{Rows: s.Rows, Head: s.Head, Last: s.Last}}
+	if closed, ok := s.Book.ClosedMonth(x.month, x.zone); ok {
+		d.Closed = &closed
+	}
 	if x.records != "" {
 		d.records = true
 		d.Certificates, err = x.certificates(made.Bursts)
