@@ -1,8 +1,12 @@
 package ledger_test
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,8 +81,52 @@ func TestASliceIsBookedOnce(t *testing.T) {
 	}
 }
 
-// Two controllers' slices and a lowered budget: the limit is reached and never
-// passed, and what runs keeps its money.
+// Sixteen bursts ask for slices at once until the budget refuses each: it is
+// reached to the last slice that fits, and never passed.
+// cases: C-23 garrytan/gbrain#4365, C-24 BerriAI/litellm#34732
+func TestSlicesReachTheLimitAndNeverPassIt(t *testing.T) {
+	f := newFixture(t) // 10 EUR
+	const bursts = 16
+	for i := range bursts {
+		r := leased(fmt.Sprint(i))
+		r.Price.NanoPerHour, r.Amount = 360_000_000, eur("0.36")
+		_, err := f.Reserve(f.ctx(), f.epoch, r)
+		f.must(err)
+	}
+	var booked atomic.Int64
+	var all sync.WaitGroup
+	for i := range bursts {
+		all.Go(func() {
+			for {
+				a, err := f.Account(f.ctx(), fmt.Sprint(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				x, _, err := a.Next(a.LeaseBy().Add(30 * time.Minute))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := f.Extend(f.ctx(), f.epoch, x.Burst, x.Key, x.More, x.Until); err != nil {
+					if _, short := errors.AsType[*quota.ShortError](err); !short {
+						t.Error(err)
+					}
+					return
+				}
+				booked.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	// 16 times 0.36 EUR first; then 23 slices of 0.18 EUR fit and 24 do not.
+	if held := f.state().Book.Windows["team"]["2026-10"]; booked.Load() != 23 || held.Reserved != eur("9.90") {
+		t.Errorf("%d slices are booked, the budget holds %v", booked.Load(), held.Reserved)
+	}
+	f.verified()
+}
+
+// A lowered budget refuses the next slice, and what runs keeps its money.
 func TestALoweredBudgetRefusesTheNextSlice(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.Reserve(f.ctx(), f.epoch, leased("a"))
