@@ -76,7 +76,7 @@ e2e: openstack ## run the crash and guard stories again, and the driver against 
 openstack: build ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 2 GB in bin/.built)
 	@go test -count=1 -timeout 40m -v -tags openstack -artifacts -outputdir $(CURDIR)/bin ./e2e/openstack
 
-bench: ## measure one area and hold it to its goals: make bench AREA=planner
+bench: build ## measure one area and hold it to its goals: make bench AREA=planner
 	@if [ -z "$(filter $(AREAS),$(AREA))" ]; then \
 	  echo "bench: AREA=$(AREA) is unknown; say make bench AREA=$(subst $() ,|,$(AREAS))" >&2; exit 2; fi
 	@mkdir -p bench-out

@@ -74,7 +74,7 @@ func (s *stage) freeze(m providers.Machine) {
 }
 
 // children are the processes that a process has started.
-func children(t *testing.T, pid int) []int {
+func children(t testing.TB, pid int) []int {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {

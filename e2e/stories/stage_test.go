@@ -57,7 +57,7 @@ const patience = 4 * time.Minute
 // at home.
 type stage struct {
 	*world.World
-	t *testing.T
+	t testing.TB
 	// edit changes the configuration of every controller of the stage.
 	edit func(*controller.Config)
 }
@@ -66,6 +66,11 @@ type stage struct {
 func newStage(t *testing.T, edit func(*controller.Config)) *stage {
 	t.Helper()
 	t.Parallel()
+	return openStage(t, edit)
+}
+
+func openStage(t testing.TB, edit func(*controller.Config)) *stage {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
