@@ -11,6 +11,9 @@
 // the machine is gone frees money. A [Settlement] posts the actual cost up to
 // what was reserved and releases the rest; cost beyond it is the operator's
 // overrun, which blocks new bursts until a person accepts it.
+// A [Correction] takes the whole of a posted cost back and posts another one. A
+// [Closing] ends a billing month: what is posted later goes to the first month
+// that is still open.
 //
 // In each window of a hard budget, spent + reserved <= limit whenever a
 // reservation is taken or extended. Lowering a limit below that blocks new
