@@ -2,8 +2,9 @@ package providers
 
 import (
 	"fmt"
-	"math"
 	"time"
+
+	"spillway.dev/spillway/quota/money"
 )
 
 // MeterEvent is a moment in a machine's life at which a cloud's meter starts
@@ -39,7 +40,7 @@ func (m MeterRule) Validate() error {
 		return fmt.Errorf("meter rule: start %q: use %q or %q", m.Start, MeterCreated, MeterStarted)
 	case m.Stop != "" && m.Stop != MeterDeleted:
 		return fmt.Errorf("meter rule: stop %q: use %q", m.Stop, MeterDeleted)
-	case m.ClockAligned && m.unit() > 24*time.Hour:
+	case m.ClockAligned && m.Granularity > 24*time.Hour:
 		return fmt.Errorf("meter rule: clock-aligned granularity %s: at most 24h", m.Granularity)
 	}
 	return nil
@@ -71,51 +72,16 @@ func (m MeterRule) Billed(start, end time.Time) time.Duration {
 	if start.IsZero() {
 		return 0
 	}
-	if end.Before(start) {
-		end = start
-	}
-	if !m.ClockAligned {
-		return max(roundUp(end.Sub(start), m.unit()), m.Minimum)
-	}
-	unit := m.unit()
-	first := start.Truncate(unit)
-	return max(roundUp(end.Sub(first), unit), unit, m.Minimum)
+	return m.Arithmetic().Billed(start, end)
 }
 
 // Worst returns the most that the cloud can bill for a meter that runs for d,
 // wherever the clock stands when it starts. It is the bound that a reservation
 // is made for: Billed(t, t.Add(d)) <= Worst(d) for every t, and for some t
 // they are equal.
-func (m MeterRule) Worst(d time.Duration) time.Duration {
-	d = max(d, 0)
-	if !m.ClockAligned {
-		return max(roundUp(d, m.unit()), m.Minimum)
-	}
-	unit := m.unit()
-	late := d + (unit - 1) // started in the last nanosecond before a full unit
-	if late < d {
-		late = math.MaxInt64
-	}
-	return max(roundUp(late, unit), unit, m.Minimum)
-}
+func (m MeterRule) Worst(d time.Duration) time.Duration { return m.Arithmetic().Worst(d) }
 
-// unit is the granularity, with its default.
-func (m MeterRule) unit() time.Duration {
-	if m.Granularity <= 0 {
-		return time.Second
-	}
-	return m.Granularity
-}
-
-// roundUp returns the least whole multiple of unit that is not below d; where
-// that overflows, the longest duration there is.
-func roundUp(d, unit time.Duration) time.Duration {
-	rest := d % unit
-	if rest == 0 {
-		return d
-	}
-	if up := d + (unit - rest); up > d {
-		return up
-	}
-	return math.MaxInt64
+// Arithmetic is m without the events: how a time is billed once it is known.
+func (m MeterRule) Arithmetic() money.Meter {
+	return money.Meter{Unit: m.Granularity, Minimum: m.Minimum, Aligned: m.ClockAligned}
 }

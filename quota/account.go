@@ -35,7 +35,20 @@ type Account struct {
 	Extensions  int          `json:"extensions,omitzero"`
 	Reductions  int          `json:"reductions,omitzero"`
 	Permits     []Permit     `json:"permits,omitempty"`
-	Holds       []Hold       `json:"holds,omitempty"` // windows in which Pending counts; empty once settled
+	Corrections []Posting    `json:"corrections,omitempty"` // behind the settlement; the sums above hold them
+	SpentIn     []Held       `json:"spentIn,omitempty"`     // windows of budgets that Spent counts in, once settled
+	OpenSince   time.Time    `json:"openSince,omitzero"`    // start of the first month that was open at the settlement; zero when none was closed
+	Holds       []Held       `json:"holds,omitempty"`       // windows of budgets in which Pending counts; empty once settled
+}
+
+// heldIn is the amount of one window in a list, nothing when it is not there.
+func heldIn(list []Held, h Hold) money.Amount {
+	for _, held := range list {
+		if held.Hold == h {
+			return held.Amount
+		}
+	}
+	return money.Amount{}
 }
 
 // Permitted reports whether p was given out already.

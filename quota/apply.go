@@ -3,13 +3,14 @@ package quota
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"spillway.dev/spillway/quota/money"
 )
 
 // Apply takes a committed event into b and returns the account of its burst
-// right behind it (the zero Account for events on no burst). It trusts the
-// entries and decides nothing, so that a journal always adds up to what it
+// right behind it (the zero Account for events on no burst, and for
+// corrections: see [Account.Corrected]). It trusts the entries and decides nothing, so that a journal always adds up to what it
 // added up to when it was written. After an error b is not usable any more:
 // the event doesn't belong to this journal.
 func (b *Book) Apply(ev Event) (Account, error) {
@@ -26,7 +27,10 @@ func (b *Book) Apply(ev Event) (Account, error) {
 	case ev.Kind == KindEpoch && in.Epoch != nil:
 		b.Epoch = *in.Epoch
 		return Account{}, nil
-	case ev.Kind == KindAccept || ev.Kind == KindUsage:
+	case ev.Kind == KindClose && in.Close != nil:
+		b.Closes = append(slices.Clip(b.Closes), Closed{Closing: *in.Close, At: ev.At})
+		return Account{}, nil
+	case ev.Kind == KindAccept || ev.Kind == KindUsage || ev.Kind == KindCorrect:
 		return Account{}, nil
 	}
 	a, err := b.applyToBurst(ev)
@@ -70,7 +74,7 @@ func (b *Book) applyToBurst(ev Event) (Account, error) {
 	case ev.Kind == KindPermit && in.Permit != nil:
 		a.Permits = append(slices.Clip(a.Permits), *in.Permit)
 	case ev.Kind == KindSettle && in.Settle != nil:
-		a.State, a.SettledAt, a.Settlement = Settled, ev.At, *in.Settle
+		a.State, a.SettledAt, a.Settlement, a.OpenSince = Settled, ev.At, *in.Settle, b.OpenSince(ev.At)
 	default:
 		return Account{}, fmt.Errorf("%w: kind and intent do not match", ErrInvalid)
 	}
@@ -87,6 +91,7 @@ func (b *Book) applyToBurst(ev Event) (Account, error) {
 func (a *Account) post(ev Event) error {
 	burst := BurstAccount(ev.Burst)
 	given := money.Zero(a.Reserved.Currency) // taken out of Pending and charged to nobody
+	a.Holds = slices.Clone(a.Holds)
 	for _, e := range ev.Entries {
 		var err error
 		switch {
@@ -101,15 +106,68 @@ func (a *Account) post(ev Event) error {
 		case e.Debit == AccountOverrun:
 			err = add(&a.Overrun, e.Amount)
 		default:
-			if h, side, ok := e.Debit.Window(); ok && side == sideReserved && !slices.Contains(a.Holds, h) {
-				a.Holds = append(slices.Clip(a.Holds), h)
-			}
+			err = firstError(a.move(e.Debit, e.Amount, add), a.move(e.Credit, e.Amount, sub))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return add(&a.Released, given)
+}
+
+// move changes what a window holds for a, or has spent of it, if the account is
+// that of a window.
+func (a *Account) move(account AccountName, amount money.Amount, op func(*money.Amount, money.Amount) error) error {
+	h, side, ok := account.Window()
+	list := &a.Holds
+	switch {
+	case !ok || side == sideOpen:
+		return nil
+	case side == sideSpent:
+		list = &a.SpentIn
+	}
+	i := slices.IndexFunc(*list, func(held Held) bool { return held.Hold == h })
+	if i < 0 {
+		i = len(*list)
+		*list = append(*list, Held{Hold: h, Amount: money.Zero(amount.Currency)})
+	}
+	return op(&(*list)[i].Amount, amount)
+}
+
+// Corrected is a behind a correction; since is the start of the first month that
+// was open then ([Book.OpenSince]).
+func (a Account) Corrected(ev Event, since time.Time) (Account, error) {
+	if ev.Kind != KindCorrect || ev.Intent.Correct == nil || a.State != Settled {
+		return Account{}, fmt.Errorf("apply %s of burst %q: %w: a correction follows a settlement", ev.Kind, ev.Burst, ErrInvalid)
+	}
+	zero := money.Zero(a.Reserved.Currency)
+	p := Posting{At: ev.At, Spent: zero, Waived: zero, Overrun: zero, Since: since}
+	a.SpentIn = slices.Clone(a.SpentIn)
+	for _, e := range ev.Entries {
+		err := firstError(p.take(e.Debit, a, e.Amount, add), p.take(e.Credit, a, e.Amount, sub), a.move(e.Debit, e.Amount, add), a.move(e.Credit, e.Amount, sub))
+		if err != nil {
+			return Account{}, fmt.Errorf("apply correction of burst %q: %w", ev.Burst, err)
+		}
+	}
+	a.ChangedAt, a.Corrections = ev.At, append(slices.Clip(a.Corrections), p)
+	err := firstError(add(&a.Spent, p.Spent), add(&a.Waived, p.Waived), add(&a.Overrun, p.Overrun), sub(&a.Released, p.Spent), sub(&a.Released, p.Waived))
+	if err != nil {
+		return Account{}, fmt.Errorf("apply correction of burst %q: %w", ev.Burst, err)
+	}
+	return a, nil
+}
+
+// take adds one side of an entry to the sum that it belongs to.
+func (p *Posting) take(account AccountName, a Account, amount money.Amount, op func(*money.Amount, money.Amount) error) error {
+	switch account {
+	case SpendAccount(a.Reservation.Tenant):
+		return op(&p.Spent, amount)
+	case AccountFault:
+		return op(&p.Waived, amount)
+	case AccountAccepted:
+		return op(&p.Overrun, amount)
+	}
+	return nil
 }
 
 // post adds one entry to the windows and to the overrun.

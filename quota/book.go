@@ -14,17 +14,18 @@ import (
 // copied to JSON and back, so a captured state decides like the live one.
 //
 // The methods that propose ([Book.Reserve], [Book.Extend], [Book.Shrink],
-// [Book.Permit], [Book.Settle], [Book.SetBudgets], [Book.Accept]) change
-// nothing and return an [Event]; [Book.Apply] takes an event in. [Book.Try] is
+// [Book.Permit], [Book.Settle], [Book.SetBudgets], [Book.Accept], [Book.Close],
+// [Book.Correct]) change nothing and return an [Event]; [Book.Apply] takes an event in. [Book.Try] is
 // both at once, for a planner on its own [Book.Clone]. The fields are there to
 // be read; only the methods keep them consistent. A Book is not safe for
 // concurrent use, and a plain assignment shares its maps.
 type Book struct {
-	Budgets map[string]Budget               `json:"budgets"`         // by id, retired ones included
-	Windows map[string]map[string]Balance   `json:"windows"`         // by budget id and window id
-	Open    map[string]Account              `json:"open"`            // accounts not settled, by burst
-	Overrun map[money.Currency]money.Amount `json:"overrun"`         // open on the operator's account
-	Epoch   Epoch                           `json:"epoch,omitempty"` // newest leader
+	Budgets map[string]Budget               `json:"budgets"`          // by id, retired ones included
+	Windows map[string]map[string]Balance   `json:"windows"`          // by budget id and window id
+	Open    map[string]Account              `json:"open"`             // accounts not settled, by burst
+	Overrun map[money.Currency]money.Amount `json:"overrun"`          // open on the operator's account
+	Epoch   Epoch                           `json:"epoch,omitempty"`  // newest leader
+	Closes  []Closed                        `json:"closes,omitempty"` // months that are closed, in order
 }
 
 // Balance is what one window of one budget holds.
@@ -110,7 +111,11 @@ func (b *Book) Reserve(r Reservation) (Event, error) {
 			return Event{}, fmt.Errorf("reserve for burst %q: %w", r.Burst, err)
 		}
 		for _, p := range periods {
-			asked = append(asked, claim{Hold{Budget: id, Period: p.ID}, r.Amount})
+			share, err := r.Share(p, r.Until, r.Amount)
+			if err != nil {
+				return Event{}, fmt.Errorf("reserve for burst %q: %w", r.Burst, err)
+			}
+			asked = append(asked, claim{Hold{Budget: id, Period: p.ID}, share})
 		}
 	}
 	if err := b.admit(&m, asked); err != nil {

@@ -434,3 +434,33 @@ func TestStandingsShowTheWindowOfTheMoment(t *testing.T) {
 		t.Errorf("the month budget is %+v", s)
 	}
 }
+
+// Machines that are named are all of the bill, each once and within its time.
+func TestTheMachinesAreTheBill(t *testing.T) {
+	start, end := at("2026-10-05 08:00"), at("2026-10-05 10:00")
+	bill := func(id, cost string, seconds int64) quota.MachineBill {
+		return quota.MachineBill{ID: id, Start: start, End: end, Seconds: seconds, Cost: eur(cost)}
+	}
+	for name, tt := range map[string]struct {
+		machines []quota.MachineBill
+		want     error
+	}{
+		"none is named":        {nil, nil},
+		"all":                  {[]quota.MachineBill{bill("i-1", "2", 7200), bill("i-2", "1", 3600)}, nil},
+		"one is missing":       {[]quota.MachineBill{bill("i-1", "2", 7200)}, quota.ErrInvalid},
+		"one twice":            {[]quota.MachineBill{bill("i-1", "2", 7200), bill("i-1", "1", 3600)}, quota.ErrInvalid},
+		"too few seconds":      {[]quota.MachineBill{bill("i-1", "2", 7200), bill("i-2", "1", 3599)}, quota.ErrInvalid},
+		"one gives money back": {[]quota.MachineBill{bill("i-1", "4", 7200), bill("i-2", "-1", 3600)}, quota.ErrInvalid},
+		"another currency": {[]quota.MachineBill{bill("i-1", "2", 7200), {
+			ID: "i-2", Start: start, End: end, Seconds: 3600, Cost: money.Amount{Nano: 1e9, Currency: "USD"},
+		}}, money.ErrCurrency},
+		"outside the time": {[]quota.MachineBill{bill("i-1", "2", 7200), {ID: "i-2", Start: start, End: end.Add(1), Seconds: 3600, Cost: eur("1")}}, quota.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := quota.Settlement{Burst: "a", Actual: eur("3"), MachineStart: start, MachineEnd: end, Seconds: 10800, Machines: tt.machines}
+			if err := s.Validate(); !errors.Is(err, tt.want) {
+				t.Errorf("Validate = %v, want %v", err, tt.want)
+			}
+		})
+	}
+}

@@ -40,7 +40,7 @@ func (b *Book) Extend(x Extension) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("extend burst %q: %w", x.Burst, err)
 	}
-	if err := a.belowCeiling(x.More); err != nil {
+	if err := firstError(a.belowCeiling(x.More), a.slice(x)); err != nil {
 		return Event{}, fmt.Errorf("extend burst %q: %w", x.Burst, err)
 	}
 	var m moves
@@ -71,8 +71,7 @@ func (a Account) belowCeiling(more money.Amount) error {
 }
 
 // extensionClaims lists what an extension asks of each window that the time up
-// to its end touches: those that hold the burst are asked for the slice, the
-// others for the whole.
+// to its end touches: its share of the whole, less what it holds already.
 func (b *Book) extensionClaims(a Account, x Extension, whole money.Amount) ([]claim, error) {
 	until := a.Until
 	if !x.Until.IsZero() {
@@ -88,11 +87,14 @@ func (b *Book) extensionClaims(a Account, x Extension, whole money.Amount) ([]cl
 			return nil, err
 		}
 		for _, p := range periods {
-			c := claim{Hold{Budget: id, Period: p.ID}, whole}
-			if slices.Contains(a.Holds, c.Hold) {
-				c.amount = x.More
+			c := claim{Hold: Hold{Budget: id, Period: p.ID}}
+			if c.amount, err = a.Reservation.Share(p, until, whole); err == nil {
+				err = sub(&c.amount, heldIn(a.Holds, c.Hold))
 			}
-			if !c.amount.IsZero() {
+			if err != nil {
+				return nil, err
+			}
+			if c.amount.Sign() > 0 {
 				asked = append(asked, c)
 			}
 		}
@@ -132,7 +134,13 @@ func (b *Book) Shrink(d Reduction) (Event, error) {
 	var m moves
 	m.add(CommittedAccount(a.Reservation.Tenant), BurstAccount(d.Burst), released)
 	for _, h := range a.Holds {
-		m.add(windowAccount(h, sideOpen), windowAccount(h, sideReserved), released)
+		free, err := h.Amount.Sub(d.To)
+		if err != nil {
+			return Event{}, fmt.Errorf("shrink burst %q: %w", d.Burst, err)
+		}
+		if free.Sign() > 0 {
+			m.add(windowAccount(h.Hold, sideOpen), windowAccount(h.Hold, sideReserved), free)
+		}
 	}
 	key := strconv.Itoa(a.Reductions + 1)
 	return Event{Kind: KindShrink, Burst: d.Burst, Key: key, Intent: Intent{Shrink: &d}, Entries: m}, nil
@@ -169,13 +177,9 @@ func (b *Book) Settle(s Settlement) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("settle burst %q: %w", s.Burst, err)
 	}
-	beyond, err := s.Actual.Sub(a.Pending)
+	posted, beyond, err := a.split(s.Actual)
 	if err != nil {
 		return Event{}, fmt.Errorf("settle burst %q: %w", s.Burst, err)
-	}
-	posted := a.Pending
-	if beyond.Sign() < 0 {
-		posted, beyond = money.Amount{Nano: s.Actual.Nano, Currency: a.Pending.Currency}, money.Amount{}
 	}
 	r := a.Reservation
 	var m moves
@@ -199,24 +203,64 @@ func (b *Book) settleWindows(m *moves, a Account, s Settlement, posted money.Amo
 		posted = money.Zero(posted.Currency)
 	}
 	for _, id := range a.budgets() {
-		var holds []Hold
-		for _, h := range a.Holds {
-			if h.Budget == id {
-				holds = append(holds, h)
-			}
-		}
-		parts, err := b.splitByTime(holds, s.MachineStart, s.MachineEnd, posted)
+		holds := a.holdsOf(id)
+		parts, err := b.partsOf(holds, s, posted)
 		if err != nil {
 			return err
 		}
 		for i, h := range holds {
-			free, err := a.Pending.Sub(parts[i])
+			free, err := h.Amount.Sub(parts[i])
 			if err != nil {
 				return err
 			}
-			m.add(windowAccount(h, sideSpent), windowAccount(h, sideReserved), parts[i])
-			m.add(windowAccount(h, sideOpen), windowAccount(h, sideReserved), free)
+			m.add(windowAccount(h.Hold, sideSpent), windowAccount(h.Hold, sideReserved), parts[i])
+			m.add(windowAccount(h.Hold, sideOpen), windowAccount(h.Hold, sideReserved), free)
 		}
+	}
+	return nil
+}
+
+// holdsOf are the windows of one budget that hold a's money.
+func (a Account) holdsOf(budget string) []Held {
+	var holds []Held
+	for _, h := range a.Holds {
+		if h.Budget == budget {
+			holds = append(holds, h)
+		}
+	}
+	return holds
+}
+
+// partsOf cuts what is spent of one budget over its windows.
+func (b *Book) partsOf(holds []Held, s Settlement, posted money.Amount) ([]money.Amount, error) {
+	parts, err := b.splitByTime(holds, s.MachineStart, s.MachineEnd, posted)
+	if err == nil {
+		err = keepPromises(parts, holds)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("budget %q: %w", holds[0].Budget, err)
+	}
+	return parts, nil
+}
+
+// keepPromises moves what a window is to pay beyond what it has promised (its
+// burst ran on past the end of its money) to the other windows of the budget,
+// the latest first. Together they have promised the whole.
+func keepPromises(parts []money.Amount, holds []Held) error {
+	var over int64
+	for i := range parts {
+		if more := parts[i].Nano - holds[i].Amount.Nano; more > 0 {
+			parts[i].Nano -= more
+			over += more
+		}
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		take := min(over, holds[i].Amount.Nano-parts[i].Nano)
+		parts[i].Nano += take
+		over -= take
+	}
+	if over > 0 {
+		return fmt.Errorf("%w: its windows hold %d nano-units less than is spent", ErrInvalid, over)
 	}
 	return nil
 }
@@ -224,7 +268,7 @@ func (b *Book) settleWindows(m *moves, a Account, s Settlement, posted money.Amo
 // splitByTime cuts an amount over windows of one budget, in proportion to the
 // seconds that [start, end) has in each. Time outside of them counts for the
 // nearest, so that nothing is ever spent from a window that did not promise it.
-func (b *Book) splitByTime(holds []Hold, start, end time.Time, a money.Amount) ([]money.Amount, error) {
+func (b *Book) splitByTime(holds []Held, start, end time.Time, a money.Amount) ([]money.Amount, error) {
 	weights := make([]int64, len(holds))
 	budget := b.Budgets[holds[0].Budget]
 	for i, h := range holds {

@@ -11,7 +11,8 @@ import (
 // Kind says what an [Event] is.
 type Kind string
 
-// Kinds of events. Those on a burst carry its UID.
+// Kinds of events. Those on a burst carry its UID. Behind the settlement of a
+// burst only corrections follow.
 const (
 	KindEpoch   Kind = "epoch"   // a new leader
 	KindBudgets Kind = "budgets" // the whole set of budgets, replaced
@@ -19,9 +20,11 @@ const (
 	KindExtend  Kind = "extend"
 	KindShrink  Kind = "shrink"
 	KindPermit  Kind = "permit"
-	KindSettle  Kind = "settle" // last event of a burst
+	KindSettle  Kind = "settle" // closes the account of a burst
 	KindUsage   Kind = "usage"
-	KindAccept  Kind = "accept" // an overrun, accepted by a person
+	KindAccept  Kind = "accept"  // an overrun, accepted by a person
+	KindClose   Kind = "close"   // a billing month, by a person
+	KindCorrect Kind = "correct" // of a settled burst, by a person
 )
 
 // AccountName is the name of one account. A burst's money is booked twice over:
@@ -98,6 +101,12 @@ type Hold struct {
 	Period string `json:"period"`
 }
 
+// Held is what one window of one budget holds for one burst.
+type Held struct {
+	Hold
+	Amount money.Amount `json:"amount"`
+}
+
 // ReservedAccount names what is promised out of the window.
 func (h Hold) ReservedAccount() AccountName { return windowAccount(h, sideReserved) }
 
@@ -133,6 +142,8 @@ type Intent struct {
 	Budgets *BudgetSet   `json:"budgets,omitempty"`
 	Epoch   *Epoch       `json:"epoch,omitempty"`
 	Accept  *Acceptance  `json:"accept,omitempty"`
+	Close   *Closing     `json:"close,omitempty"`
+	Correct *Correction  `json:"correct,omitempty"`
 }
 
 // BudgetSet is all budgets that exist from now on.

@@ -68,8 +68,8 @@ func (a Account) Metered() Spread {
 	return Spread{From: from, Until: until}
 }
 
-// Part is what falls into [from, until) of a total, which is not negative. It
-// is within one unit of the exact share.
+// Part is what falls into [from, until) of a total. It is within one unit of the
+// exact share.
 func (s Spread) Part(total int64, from, until time.Time) int64 {
 	return s.before(total, until) - s.before(total, from)
 }
@@ -79,10 +79,12 @@ func (s Spread) Amount(total money.Amount, from, until time.Time) money.Amount {
 	return money.Amount{Nano: s.Part(total.Nano, from, until), Currency: total.Currency}
 }
 
-// before is what falls before t, rounded half up: the way in which an amount is
+// before is what falls before t, rounded half away from zero: the way in which an amount is
 // split over two windows of a budget.
 func (s Spread) before(total int64, t time.Time) int64 {
 	switch {
+	case total < 0: // taken back
+		return -s.before(-total, t)
 	case !t.After(s.From):
 		return 0
 	case !t.Before(s.Until):

@@ -11,15 +11,20 @@
 // the machine is gone frees money. A [Settlement] posts the actual cost up to
 // what was reserved and releases the rest; cost beyond it is the operator's
 // overrun, which blocks new bursts until a person accepts it.
+// A [Correction] takes the whole of a posted cost back and posts another one. A
+// [Closing] ends a billing month: what is posted later goes to the first month
+// that is still open.
 //
 // In each window of a hard budget, spent + reserved <= limit whenever a
 // reservation is taken or extended. Lowering a limit below that blocks new
 // bursts and leaves running ones alone.
 //
-// A reservation that touches two windows counts in full in each of them. That
-// is pessimistic (it can refuse a burst over month end that would have fitted)
-// and it is safe wherever in its time the cost falls. The settlement is split
-// over the windows by the time that the machine ran in each.
+// A reservation that is taken at once counts in full in each window that it
+// touches. That is pessimistic (it can refuse a burst over month end that would
+// have fitted) and it is safe wherever in its time the cost falls. One that is
+// taken slice by slice ([Terms]) counts in each window with the most that can
+// fall into it. The settlement is split over the windows by the time that the
+// machine ran in each.
 //
 // Nothing here reads a clock. All bounds are half-open, [from, until), in UTC.
 // People, tenants and owners are opaque ids.

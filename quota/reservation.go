@@ -14,7 +14,7 @@ import (
 const (
 	// ModeSafe reserves the whole run before it starts. It is the default.
 	ModeSafe = "safe"
-	// ModeLease reserves slice by slice, each with its whole way to stop.
+	// ModeLease reserves slice by slice, each with its whole way to stop: see [Terms].
 	ModeLease = "lease"
 )
 
@@ -35,9 +35,12 @@ type Reservation struct {
 	Offer     string       `json:"offer,omitzero"`   // key of the offer, for people
 	Price     money.Rate   `json:"price,omitzero"`   // frozen here; the zero value is unknown
 	Mode      string       `json:"mode,omitzero"`    // ModeSafe or ModeLease
+	Terms     Terms        `json:"terms,omitzero"`   // how it is billed, of one that is taken slice by slice
 }
 
-// Extension adds a slice to a reservation, or moves its end, or both.
+// Extension adds a slice to a reservation, or moves its end, or both. The slices
+// of a reservation with [Terms] are numbered from 1, in their order: see
+// [Account.Next].
 type Extension struct {
 	Burst string       `json:"burst"`
 	Key   string       `json:"key"`            // idempotency key within the burst
@@ -76,6 +79,18 @@ type Settlement struct {
 	MachineEnd   time.Time    `json:"machineEnd,omitzero"`
 	Seconds      int64        `json:"seconds,omitzero"` // metered machine seconds, summed over machines
 	Cause        string       `json:"cause,omitzero"`   // why it ended
+	// Machines are the parts of Actual and Seconds by machine; none where the
+	// parts are not known.
+	Machines []MachineBill `json:"machines,omitempty"`
+}
+
+// MachineBill is what the provider bills for one machine of a burst.
+type MachineBill struct {
+	ID      string       `json:"id"` // as the provider calls it
+	Start   time.Time    `json:"start"`
+	End     time.Time    `json:"end"` // Start and End bound its metered time
+	Seconds int64        `json:"seconds"`
+	Cost    money.Amount `json:"cost"`
 }
 
 // Normal returns r as it is stored and compared: times in UTC, budgets sorted
@@ -104,7 +119,11 @@ func (r Reservation) Validate() error {
 	case r.Mode != "" && r.Mode != ModeSafe && r.Mode != ModeLease:
 		return fmt.Errorf("reservation for burst %q: %w: mode %q is neither %q nor %q", r.Burst, ErrInvalid, r.Mode, ModeSafe, ModeLease)
 	}
-	if err := validSpan(r.From, r.Until); err != nil {
+	err := validSpan(r.From, r.Until)
+	if err == nil {
+		err = r.validTerms()
+	}
+	if err != nil {
 		return fmt.Errorf("reservation for burst %q: %w", r.Burst, err)
 	}
 	return nil
@@ -153,6 +172,11 @@ func (d Reduction) Validate() error {
 func (s Settlement) Normal() Settlement {
 	s.MachineStart, s.MachineEnd = utc(s.MachineStart), utc(s.MachineEnd)
 	s.Actual = plain(s.Actual)
+	s.Machines = slices.Clone(s.Machines)
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		m.Start, m.End, m.Cost = utc(m.Start), utc(m.End), plain(m.Cost)
+	}
 	return s
 }
 
@@ -172,6 +196,36 @@ func (s Settlement) Validate() error {
 		return fmt.Errorf("settlement of burst %q: %w: the machine ran from %v to %v", s.Burst, ErrInvalid, start, end)
 	case !start.IsZero() && (!saneTime(start) || !saneTime(end)):
 		return fmt.Errorf("settlement of burst %q: %w: the machine ran from %v to %v", s.Burst, ErrInvalid, start, end)
+	}
+	if err := s.validMachines(); err != nil {
+		return fmt.Errorf("settlement of burst %q: %w", s.Burst, err)
+	}
+	return nil
+}
+
+// validMachines checks that the machines, when they are named, are all of the bill.
+func (s Settlement) validMachines() error {
+	if len(s.Machines) == 0 {
+		return nil
+	}
+	left, seconds := s.Actual, s.Seconds
+	for i, m := range s.Machines {
+		err := validIDs("machine", m.ID)
+		if err == nil {
+			err = sub(&left, m.Cost)
+		}
+		switch {
+		case err != nil:
+			return err
+		case m.Cost.Nano < 0 || m.Seconds < 0 || m.Start.Before(s.MachineStart) || m.End.After(s.MachineEnd) || m.End.Before(m.Start):
+			return fmt.Errorf("%w: the bill of machine %q is %+v", ErrInvalid, m.ID, m)
+		case slices.ContainsFunc(s.Machines[:i], func(other MachineBill) bool { return other.ID == m.ID }):
+			return fmt.Errorf("%w: machine %q is billed twice", ErrInvalid, m.ID)
+		}
+		seconds -= m.Seconds
+	}
+	if !left.IsZero() || seconds != 0 {
+		return fmt.Errorf("%w: its machines leave %v and %d seconds of the bill", ErrInvalid, left, seconds)
 	}
 	return nil
 }

@@ -7,23 +7,25 @@ import (
 	"spillway.dev/spillway/quota/money"
 )
 
-// roundTogether rounds parts that are not negative to multiples of unit, so
-// that they add up to their exact sum rounded once, half up (largest remainder;
+// roundTogether rounds parts to multiples of unit, so that they add up to their exact sum rounded once, half up (largest remainder;
 // equal ones go to the earlier part). Rounding each alone would not.
 func roundTogether(unit int64, parts []int64) []int64 {
 	rounded := make([]int64, len(parts))
 	order := make([]int, len(parts))
 	var left int64 // what the cut off parts add up to
 	for i, n := range parts {
-		rounded[i], order[i] = n-n%unit, i
-		left += n % unit
+		rounded[i], order[i] = n-beyond(n, unit), i
+		left += beyond(n, unit)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(parts[b]%unit, parts[a]%unit) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(beyond(parts[b], unit), beyond(parts[a], unit)) })
 	for _, i := range order[:(left+unit/2)/unit] {
 		rounded[i] += unit
 	}
 	return rounded
 }
+
+// beyond is what n has beyond the multiple of unit below it.
+func beyond(n, unit int64) int64 { return (n%unit + unit) % unit }
 
 // cent is a hundredth of a unit of a currency.
 const cent = 10_000_000

@@ -27,7 +27,9 @@ type StatementInput struct {
 //
 // Charges are the settled costs of bursts, laid evenly over the time that their
 // machines were metered in ([Account.Metered]); a burst over a month end is in
-// both statements with its part. Nothing is charged for on-prem usage: the
+// both statements with its part. What was posted after a month was closed (a late
+// settlement, a correction) is in the first month that was open then, so the
+// statement of a closed month, made of the ledger at its closing, never changes. Nothing is charged for on-prem usage: the
 // ledger has no prices for it. Each [Cost] is given exactly and in cents, and
 // the cents of every table add up to those of the totals.
 type Statement struct {
@@ -118,7 +120,8 @@ type StatementBurst struct {
 	Charged   Cost       `json:"charged"`
 	Waived    Cost       `json:"waived"`
 	Overrun   Cost       `json:"overrun"`
-	Cause     string     `json:"cause,omitzero"` // why it ended
+	Cause     string     `json:"cause,omitzero"`     // why it ended
+	Corrected bool       `json:"corrected,omitzero"` // the amounts hold corrections
 }
 
 // NewStatement makes the statement of one tenant. Its zone must be one whose
@@ -204,26 +207,44 @@ func (m *month) burst(a Account) error {
 		m.Open = append(m.Open, b)
 		return err
 	}
-	s := a.Metered()
-	nothing := a.Spent.IsZero() && a.Waived.IsZero() && a.Overrun.IsZero()
-	if nothing || !m.period.touches(s.From, s.Until) {
-		return nil
+	b, touched, err := m.posted(a)
+	if err != nil || !touched {
+		return err
 	}
-	in := func(total money.Amount) Cost { return Cost{Exact: s.Amount(total, m.Start, m.End)} }
-	b := StatementBurst{
+	m.Bursts = append(m.Bursts, b)
+	line := m.line(lineKey{r.Project, r.Namespace, r.Provider, m.models[r.Burst]})
+	return charge(&line.Charged, b.Charged.Exact)
+}
+
+// posted is what was posted for a settled burst and falls into the month, and
+// whether anything does. The days get their parts.
+func (m *month) posted(a Account) (b StatementBurst, touched bool, err error) {
+	r, s := a.Reservation, a.Metered()
+	zero := Cost{Exact: money.Zero(a.Spent.Currency)}
+	b = StatementBurst{
 		Burst: r.Burst, Project: r.Project, Namespace: r.Namespace, Owner: r.Owner, Provider: r.Provider,
 		Offer: r.Offer, Price: r.Price, From: s.From, Until: s.Until, Billed: a.Settlement.Seconds,
 		Part: s.From.Before(m.Start) || s.Until.After(m.End), Cause: a.Settlement.Cause,
-		Charged: in(a.Spent), Waived: in(a.Waived), Overrun: in(a.Overrun),
+		Charged: zero, Waived: zero, Overrun: zero,
 	}
-	m.Bursts = append(m.Bursts, b)
-	for i, d := range m.days {
-		if err := charge(&m.Days[i].Charged, s.Amount(a.Spent, d.Start, d.End)); err != nil {
-			return err
+	for i, p := range a.Postings() {
+		laid := a.Laid(p)
+		nothing := p.Spent.IsZero() && p.Waived.IsZero() && p.Overrun.IsZero()
+		if nothing || !m.period.touches(laid.From, laid.Until) {
+			continue
+		}
+		touched = true
+		b.Corrected = b.Corrected || i > 0
+		in := func(total money.Amount) money.Amount { return laid.Amount(total, m.Start, m.End) }
+		err := firstError(add(&b.Charged.Exact, in(p.Spent)), add(&b.Waived.Exact, in(p.Waived)), add(&b.Overrun.Exact, in(p.Overrun)))
+		for j, d := range m.days {
+			err = firstError(err, charge(&m.Days[j].Charged, laid.Amount(p.Spent, d.Start, d.End)))
+		}
+		if err != nil {
+			return b, false, err
 		}
 	}
-	line := m.line(lineKey{r.Project, r.Namespace, r.Provider, m.models[r.Burst]})
-	return charge(&line.Charged, b.Charged.Exact)
+	return b, touched, nil
 }
 
 // charge adds an amount to the cost of its currency.

@@ -250,3 +250,31 @@ func TestStatementsNeedWholeHours(t *testing.T) {
 		t.Errorf("%v, want ErrInvalid", err)
 	}
 }
+
+// What is taken back in a month that charges nothing else is rounded like any
+// other cost: the lines add up to the total.
+func TestWhatIsTakenBackIsRoundedTogether(t *testing.T) {
+	october := at("2026-10-31 23:00") // its end in Berlin
+	var accounts []quota.Account
+	for _, uid := range []string{"a", "b", "c"} {
+		a := closed(uid, "2026-10-05 08:00", "2026-10-05 09:00", 1e9)
+		back := money.Amount{Nano: -4e6, Currency: "EUR"}
+		a.Spent.Nano += back.Nano
+		zero := money.Zero("EUR")
+		a.Corrections = []quota.Posting{{At: at("2026-11-05 08:00"), Spent: back, Waived: zero, Overrun: zero, Since: october}}
+		accounts = append(accounts, a)
+	}
+	s := statement(t, "2026-11", quota.Book{}, accounts, nil)
+	if got := s.Totals[0].Charged; got.Exact.Nano != -12e6 || got.Rounded.Nano != -1e7 {
+		t.Errorf("November takes back %+v", got)
+	}
+	var sum int64
+	for _, b := range s.Bursts {
+		if sum += b.Charged.Rounded.Nano; !b.Corrected {
+			t.Errorf("burst %s is not called corrected", b.Burst)
+		}
+	}
+	if sum != -1e7 || s.Days[0].Charged[0].Rounded.Nano != -1e7 {
+		t.Errorf("the bursts add up to %d, the first day says %+v", sum, s.Days[0].Charged[0])
+	}
+}

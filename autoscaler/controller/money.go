@@ -67,6 +67,15 @@ func (t *treasury) Reserve(ctx context.Context, r quota.Reservation) (receipt qu
 	return receipt, err
 }
 
+// Extend implements lifecycle.Ledger.
+func (t *treasury) Extend(ctx context.Context, x quota.Extension) (receipt quota.Receipt, err error) {
+	err = t.asLeader(ctx, func(epoch int64) (err error) {
+		receipt, err = t.ledger.Extend(ctx, epoch, x.Burst, x.Key, x.More, x.Until)
+		return err
+	})
+	return receipt, err
+}
+
 // Settle implements lifecycle.Ledger.
 func (t *treasury) Settle(ctx context.Context, s quota.Settlement) (receipt quota.Receipt, err error) {
 	err = t.asLeader(ctx, func(epoch int64) (err error) {

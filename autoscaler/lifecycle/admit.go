@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,7 +67,11 @@ func (r *Reconciler) admitPods(ctx context.Context, b record) (outcome, error) {
 			return outcome{}, err
 		}
 	}
-	return outcome{message: fmt.Sprintf("%d pods may run on the burst's nodes", len(w.free))}, nil
+	message := fmt.Sprintf("%d pods may run on the burst's nodes", len(w.free))
+	if b.sliced() {
+		message += fmt.Sprintf("; what still runs at %s is asked to stop, earlier if a budget runs out", r.stopsAt(b).UTC().Format(time.RFC3339))
+	}
+	return outcome{message: message}, nil
 }
 
 // bindAll places the members of a gang, largest first; the scheduler would take

@@ -45,6 +45,7 @@ type bench struct {
 	client  client.Client
 	r       *Reconciler
 	books   *books
+	money   Ledger // books, unless a test has a real one
 	yard    *yard
 	joins   *joins
 	vault   *vault
@@ -96,6 +97,7 @@ func newBench(t testing.TB, machines int32, pods int, change ...func(*v1alpha1.B
 	b.client = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Burst{}, &v1alpha1.BurstProvider{}, &corev1.Pod{}).Build()
 	b.books, b.yard, b.joins, b.vault = &books{}, &yard{bench: b}, &joins{}, &vault{}
+	b.money = b.books
 	b.agents, b.work = &agents{bench: b, reports: map[string]report{}, told: map[string]link.Orders{}}, &work{bench: b}
 	b.restart()
 	return b
@@ -110,7 +112,7 @@ func (b *bench) restart() {
 	settings := DefaultSettings()
 	settings.Poll = 30 * time.Second
 	b.r = &Reconciler{
-		Client: b.client, Reader: b.client, Ledger: b.books, Machines: b.yard, Joins: b.joins, Data: b.vault, Nodes: b.agents,
+		Client: b.client, Reader: b.client, Ledger: b.money, Machines: b.yard, Joins: b.joins, Data: b.vault, Nodes: b.agents,
 		Records: b.records, Workload: b.work, LeaseKey: key, Settings: settings, Now: func() time.Time { return b.now }, Log: quiet(),
 	}
 }
@@ -209,6 +211,10 @@ func (l *books) Reserve(context.Context, quota.Reservation) (quota.Receipt, erro
 	return quota.Receipt{}, nil
 }
 
+func (l *books) Extend(context.Context, quota.Extension) (quota.Receipt, error) {
+	return quota.Receipt{}, errors.New("this ledger knows no slices")
+}
+
 func (l *books) Settle(_ context.Context, s quota.Settlement) (quota.Receipt, error) {
 	if !l.reserved {
 		return quota.Receipt{}, quota.ErrUnknownBurst
@@ -221,7 +227,11 @@ func (l *books) Account(context.Context, string) (quota.Account, error) {
 	if !l.reserved {
 		return quota.Account{}, quota.ErrUnknownBurst
 	}
-	return quota.Account{Spent: l.settlement.Actual, Released: money.Amount{Currency: "EUR"}}, nil
+	a := quota.Account{State: quota.Reserved, Settlement: l.settlement, Spent: l.settlement.Actual, Released: money.Amount{Currency: "EUR"}}
+	if l.settled {
+		a.State = quota.Settled
+	}
+	return a, nil
 }
 
 func (l *books) RecordUsage(context.Context, []quota.Usage) error { return nil }
@@ -375,6 +385,7 @@ type agents struct {
 	silent  bool
 	denies  bool // that they ever had the key
 	empty   bool // their caches are never filled
+	drains  bool // pods end a minute after the lease has asked them to
 }
 
 func (a *agents) Report(node string) (link.Report, time.Time, bool) {
@@ -393,6 +404,7 @@ func (a *agents) tick() {
 	for name, r := range a.reports {
 		o := a.told[name]
 		r.seen = a.now
+		r.Drained = a.drains && a.now.After(a.burst().Status.Lease.Soft.Add(time.Minute))
 		if o.Key != nil {
 			r.KeyHeld = true
 		}
@@ -426,6 +438,7 @@ type work struct {
 	bound    map[string]string
 	admit    map[string]error // by pod
 	bind     map[string]error // by pod
+	told     []string         // events
 	logs     error
 	onAdmit  func(pod string)
 }
@@ -457,7 +470,11 @@ func (w *work) Bind(_ context.Context, _ *v1alpha1.Burst, pod v1alpha1.PodRefere
 
 func (w *work) Logs(context.Context, string, string) ([]byte, error) { return []byte("log"), w.logs }
 
-func (w *work) Tell(context.Context, *v1alpha1.Burst) error { return nil }
+func (w *work) Tell(_ context.Context, b *v1alpha1.Burst) error {
+	fact, text := story(b)
+	w.told = append(w.told, fact+": "+text)
+	return nil
+}
 
 func errDown() error { return errors.New("the neighbour is down") }
 

@@ -58,6 +58,12 @@ func (b record) letIn() bool { return b.has(v1alpha1.KeyReleased) }
 // ending reports whether the burst goes no further forward.
 func (b record) ending() bool { return b.has(v1alpha1.Ending) }
 
+// stopping reports whether the nodes were told to stop their pods at once.
+func (b record) stopping() bool {
+	l := b.Status.Lease
+	return l != nil && l.Soft.Equal(&l.Issued)
+}
+
 // over reports whether the burst is at its end.
 func (b record) over() bool { return b.has(v1alpha1.Complete) || b.has(v1alpha1.Failed) }
 

@@ -72,7 +72,7 @@ func (b record) endedAt() time.Time {
 }
 
 // uploads gathers what the nodes say was written; a node that has not reported
-// since the work ended is named.
+// since the work ended, or whose pods still give their results back, is named.
 func (r *Reconciler) uploads(b record) (all []link.Upload, silent []string) {
 	d := &b.Status.Data
 	d.ReadBytes = 0
@@ -81,6 +81,9 @@ func (r *Reconciler) uploads(b record) (all []link.Upload, silent []string) {
 		if !ok || seen.Before(b.endedAt()) {
 			silent = append(silent, fmt.Sprintf("node %s has not reported since the work ended", node))
 			continue
+		}
+		if b.stopping() && !report.Drained {
+			silent = append(silent, fmt.Sprintf("node %s has not stopped its pods yet", node))
 		}
 		d.ReadBytes += report.Cache.BytesServed
 		all = append(all, report.Uploads...)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -32,8 +33,15 @@ func (r *Reconciler) requestMachines(ctx context.Context, b record) (outcome, er
 	if b.Status.Lease == nil {
 		// Written down first: a repetition after a crash must not tell one
 		// machine of another lease than the next.
-		hard := r.Settings.readyBy(p, b.now.Add(r.Settings.BuyDeadline))
-		err := r.save(ctx, b, func() {
+		want := r.Settings.readyBy(p, b.now.Add(r.Settings.BuyDeadline)).Truncate(time.Second)
+		hard, no, err := r.paid(ctx, b, want)
+		if err != nil {
+			return outcome{}, err
+		}
+		if hard.Before(want) {
+			return outcome{end: v1alpha1.EndBudgetExceeded, message: cmp.Or(no, "its ceiling does not pay for the first lease any more")}, nil
+		}
+		err = r.save(ctx, b, func() {
 			b.Status.Lease = &v1alpha1.BurstLease{Serial: 1, Issued: metav1.NewTime(b.now), Soft: metav1.NewTime(hard), Hard: metav1.NewTime(hard)}
 		})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
 	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/money"
 )
 
@@ -160,6 +161,10 @@ func burstOf(d plan.Burst, refusals []plan.Refusal) (*v1alpha1.Burst, error) {
 			MaxRunTime: metav1.Duration{Duration: d.MaxRun},
 			Deadline:   metav1.NewTime(d.Deadline), Until: metav1.NewTime(d.Until), Data: d.Data,
 		},
+	}
+	if d.Mode == quota.ModeLease {
+		first := metav1.NewTime(d.FirstUntil)
+		b.Spec.FirstUntil = &first
 	}
 	for _, seat := range d.Pods {
 		b.Spec.Gang.Pods = append(b.Spec.Gang.Pods, v1alpha1.PodReference{Name: seat.Name, UID: seat.UID})

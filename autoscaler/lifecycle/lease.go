@@ -111,31 +111,41 @@ func (b record) bootOf(node string) string {
 	return ""
 }
 
-// renew moves the lease on, in the order ledger, stamp, lease: the money
-// reaches to the deadline already, so the stamp at the cloud goes first and a
-// lease is signed only up to what the cloud holds. Nodes that are not heard get
-// none: a lease for nobody would keep a dead machine on the meter.
+// renew moves the lease on, in the order ledger, stamp, lease: first the money
+// reaches to its end and the whole way to stop behind it, then the stamp at the
+// cloud, and a lease is signed only up to what both hold. Nodes that are not
+// heard get none: a lease for nobody would keep a dead machine on the meter. One
+// that has run out is not renewed: its node has ended itself.
 func (r *Reconciler) renew(ctx context.Context, b record) error {
 	if !b.has(v1alpha1.NodeJoined) || b.has(v1alpha1.Wiped) || b.has(v1alpha1.WipeUnproven) {
 		return nil
 	}
+	hard, due := r.nextLease(b)
+	if !due || !r.heard(b) {
+		return nil
+	}
+	hard, no, err := r.paid(ctx, b, hard)
+	if err != nil {
+		return fmt.Errorf("money for the next lease: %w", err)
+	}
+	if no != "" {
+		return r.stopUnpaid(ctx, b, no)
+	}
 	l := b.Status.Lease
-	hard := earlier(b.now.Add(r.Settings.LeaseTime), b.Spec.Deadline.Time)
-	first := l.Soft.Equal(&l.Hard)
-	if !first && hard.Sub(l.Hard.Time) < r.Settings.LeaseEvery {
+	if first := l.Soft.Equal(&l.Hard); !first && !hard.After(l.Hard.Time) {
 		return nil
 	}
-	if !r.heard(b) {
-		return nil
+	stamp, spare := hard.Add(r.Settings.DeadMan), r.Settings.LeaseEvery
+	if b.sliced() {
+		spare = 0 // no machine outlives what is booked for it
 	}
-	stamp := hard.Add(r.Settings.DeadMan)
 	views, err := r.Machines.Read(ctx, b.UID)
 	if err != nil {
 		return err
 	}
 	for _, v := range views {
 		if v.Stamped.Before(stamp.Truncate(time.Second)) {
-			return r.Machines.Stamp(ctx, b.UID, stamp.Add(r.Settings.LeaseEvery))
+			return r.Machines.Stamp(ctx, b.UID, stamp.Add(spare))
 		}
 	}
 	return r.save(ctx, b, func() {
@@ -143,6 +153,46 @@ func (r *Reconciler) renew(ctx context.Context, b record) error {
 			Serial: l.Serial + 1, Issued: metav1.NewTime(b.now), Hard: metav1.NewTime(hard), Soft: metav1.NewTime(hard.Add(-r.Settings.LeaseStop)),
 		}
 	})
+}
+
+// nextLease is how far the next lease is to reach, and whether it is time for
+// it: in mode safe now and then, in mode lease when half of the one before is
+// left, because each asks the budgets for money.
+func (r *Reconciler) nextLease(b record) (hard time.Time, due bool) {
+	l, every := b.Status.Lease, r.Settings.LeaseEvery
+	if b.sliced() {
+		every = r.Settings.LeaseTime / 2
+	}
+	hard = earlier(b.now.Add(r.Settings.LeaseTime), b.Spec.Deadline.Time).Truncate(time.Second)
+	if b.now.After(l.Hard.Time) {
+		return hard, false
+	}
+	if first := l.Soft.Equal(&l.Hard); first {
+		return hard, true
+	}
+	left := l.Hard.Sub(b.now)
+	return hard, left <= r.Settings.LeaseTime-every && hard.After(l.Hard.Time)
+}
+
+// stopUnpaid ends a burst whose next slice was refused, while the money that is
+// booked still covers a graceful end: its pods are asked to stop now, their
+// results come home, and the node is wiped, all before the old lease's soft end.
+// A burst that is ending anyway goes on ending by the lease that it has.
+func (r *Reconciler) stopUnpaid(ctx context.Context, b record, no string) error {
+	if b.ending() || b.has(v1alpha1.WorkDone) {
+		return nil
+	}
+	message := fmt.Sprintf("stopped: the next slice of its money was refused: %s", no)
+	l := b.Status.Lease
+	err := r.save(ctx, b, func() {
+		b.Status.Lease = &v1alpha1.BurstLease{Serial: l.Serial + 1, Issued: metav1.NewTime(b.now), Soft: metav1.NewTime(b.now), Hard: l.Hard}
+		b.end(v1alpha1.EndBudgetExceeded, message)
+	})
+	if err != nil {
+		return err
+	}
+	r.Log.Info("burst is ending", "burst", b.Name, "namespace", b.Namespace, "step", b.Status.Step, "reason", v1alpha1.EndBudgetExceeded, "message", message)
+	return r.Workload.Tell(ctx, b.Burst)
 }
 
 // heard reports whether every node of the burst was in contact lately.

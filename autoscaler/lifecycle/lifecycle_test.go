@@ -94,8 +94,12 @@ func TestSettlement(t *testing.T) {
 		"a meter that starts at running":      {func(b *v1alpha1.Burst) { b.Spec.Offer.Meter.Start = "started" }, "0.60 EUR", 600},
 		"every started hour":                  {func(b *v1alpha1.Burst) { b.Spec.Offer.Meter.Granularity.Duration = time.Hour }, "3.60 EUR", 3600},
 		"a minimum of 15 minutes":             {func(b *v1alpha1.Burst) { b.Spec.Offer.Meter.Minimum.Duration = 15 * time.Minute }, "0.90 EUR", 900},
-		"two machines":                        {func(b *v1alpha1.Burst) { b.Status.Machines = append(b.Status.Machines, b.Status.Machines[0]) }, "1.26 EUR", 1260},
-		"a machine that the cloud never had":  {func(b *v1alpha1.Burst) { b.Status.Machines[0].InstanceID = "" }, "0.00 EUR", 0},
+		"two machines": {func(b *v1alpha1.Burst) {
+			second := b.Status.Machines[0]
+			second.InstanceID = "i-2"
+			b.Status.Machines = append(b.Status.Machines, second)
+		}, "1.26 EUR", 1260},
+		"a machine that the cloud never had": {func(b *v1alpha1.Burst) { b.Status.Machines[0].InstanceID = "" }, "0.00 EUR", 0},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -105,6 +109,9 @@ func TestSettlement(t *testing.T) {
 			}
 			if s.Actual.String() != tt.actual || s.Seconds != tt.seconds {
 				t.Errorf("settlement() = %s for %d s, want %s for %d s", s.Actual, s.Seconds, tt.actual, tt.seconds)
+			}
+			if err := s.Validate(); err != nil || tt.seconds > 0 && len(s.Machines) == 0 {
+				t.Errorf("the bills of its machines are %+v: %v", s.Machines, err)
 			}
 		})
 	}

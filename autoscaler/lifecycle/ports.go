@@ -18,6 +18,9 @@ import (
 type Ledger interface {
 	// Reserve books the worst case; a [quota.ShortError] names what is missing.
 	Reserve(ctx context.Context, r quota.Reservation) (quota.Receipt, error)
+	// Extend books the next slice of a burst in mode lease; a
+	// [quota.ShortError] names what is missing.
+	Extend(ctx context.Context, x quota.Extension) (quota.Receipt, error)
 	// Settle posts the actual cost and releases the rest, once.
 	Settle(ctx context.Context, s quota.Settlement) (quota.Receipt, error)
 	// Account reads what a burst has reserved, spent and got back.

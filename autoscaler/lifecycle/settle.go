@@ -39,17 +39,25 @@ func (r *Reconciler) settleCost(ctx context.Context, b record) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
-	if _, err := r.Ledger.Settle(ctx, s); err != nil {
+	_, err = r.Ledger.Settle(ctx, s)
+	if err != nil && !errors.Is(err, quota.ErrConflict) {
 		return outcome{}, err
 	}
-	account, err := r.Ledger.Account(ctx, b.uid())
-	if err != nil {
+	account, accountErr := r.Ledger.Account(ctx, b.uid())
+	if accountErr != nil {
+		return outcome{}, accountErr
+	}
+	if err != nil && account.State != quota.Settled { // a settlement that was booked stands, also one in other words
 		return outcome{}, err
+	}
+	if b.sliced() { // a crash may have kept the last slice from the record
+		b.Status.Cost.Reserved, b.Status.Cost.Slices = moneyOf(account.Reserved), int32(account.Extensions)
 	}
 	b.Status.Cost.Spent = v1alpha1.Money(account.Spent.String())
 	b.Status.Cost.Released = v1alpha1.Money(account.Released.String())
-	b.Status.Cost.MachineSeconds = s.Seconds
-	return outcome{message: fmt.Sprintf("%s spent for %d billed seconds, %s released", account.Spent, s.Seconds, account.Released)}, nil
+	seconds := account.Settlement.Seconds
+	b.Status.Cost.MachineSeconds = seconds
+	return outcome{message: fmt.Sprintf("%s spent for %d billed seconds, %s released", account.Spent, seconds, account.Released)}, nil
 }
 
 // settlement prices what the provider bills for every machine, by the meter
@@ -75,6 +83,7 @@ func settlement(b record) (quota.Settlement, error) {
 			return s, fmt.Errorf("cost of machine %s: %w", m.Name, err)
 		}
 		s.Seconds += seconds
+		s.Machines = append(s.Machines, quota.MachineBill{ID: m.InstanceID, Start: start, End: end, Seconds: seconds, Cost: cost})
 		if s.MachineStart.IsZero() || start.Before(s.MachineStart) {
 			s.MachineStart = start
 		}

@@ -18,7 +18,30 @@ import (
 // watch waits until the work is finished, failed, or out of time. A running
 // pod keeps the machine, whatever else happens.
 func (r *Reconciler) watch() []act {
-	return []act{{fact: v1alpha1.WorkDone, do: r.workDone}}
+	endless := func(b record) bool {
+		justTold := b.at(v1alpha1.PodsAdmitted).After(r.stopsAt(b).Add(-announced))
+		return b.sliced() && !justTold && !b.has(v1alpha1.WorkDone)
+	}
+	return []act{
+		{fact: v1alpha1.StopAnnounced, do: r.announceStop, due: endless},
+		{fact: v1alpha1.WorkDone, do: r.workDone},
+	}
+}
+
+// announced is how long ahead the user is told again when work that has no end
+// of its own is stopped.
+const announced = 30 * time.Minute
+
+// stopsAt is when the last lease that the burst may have asks its pods to stop.
+func (r *Reconciler) stopsAt(b record) time.Time { return b.Spec.Deadline.Add(-r.Settings.LeaseStop) }
+
+// announceStop holds nothing up; it comes back when it is time.
+func (r *Reconciler) announceStop(_ context.Context, b record) (outcome, error) {
+	at := r.stopsAt(b)
+	if ahead := at.Add(-announced).Sub(b.now); ahead > 0 {
+		return outcome{pass: ahead}, nil
+	}
+	return outcome{message: fmt.Sprintf("what still runs at %s is asked to stop: its ceiling of %s is used up then; keep what it has so far", at.UTC().Format(time.RFC3339), b.Spec.Ceiling)}, nil
 }
 
 func (r *Reconciler) workDone(ctx context.Context, b record) (outcome, error) {
@@ -39,6 +62,10 @@ func (r *Reconciler) workDone(ctx context.Context, b record) (outcome, error) {
 		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndMachineLost, message: lost}, r.bench(ctx, b, v1alpha1.EndMachineLost)
 	case t.succeeded == 0 && t.failed == 0:
 		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndWorkloadGone, message: "the approved pods are deleted"}, nil
+	case t.failed > 0 && !b.now.Before(r.stopsAt(b)):
+		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndOutOfTime, message: fmt.Sprintf("%d of %d pods had not finished at %s and were stopped", t.failed, t.failed+t.succeeded, r.stopsAt(b).UTC().Format(time.RFC3339))}, nil
+	case t.failed > 0 && !b.now.Before(b.Status.Lease.Soft.Time):
+		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndMachineLost, message: fmt.Sprintf("the lease was not renewed and its node stopped the pods at %s", b.Status.Lease.Soft.UTC().Format(time.RFC3339))}, nil
 	case t.failed > 0:
 		return outcome{status: metav1.ConditionFalse, reason: v1alpha1.EndWorkFailed, message: fmt.Sprintf("%d of %d pods failed", t.failed, t.failed+t.succeeded)}, nil
 	}

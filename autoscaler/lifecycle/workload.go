@@ -190,14 +190,17 @@ func (p *Pods) Tell(ctx context.Context, b *v1alpha1.Burst) error {
 	return p.TellOwner(ctx, owner, "Burst"+newest, text)
 }
 
-// story is the newest fact of a burst and one sentence for the user.
+// story is the newest fact of a burst and one sentence for the user. Of facts of
+// one second the later one in a burst's life is the newest; that it is ending
+// may come between any two.
 func story(b *v1alpha1.Burst) (fact, text string) {
+	var newest metav1.Time
 	for _, f := range append([]string{v1alpha1.Ending}, v1alpha1.Facts()...) {
 		c := meta.FindStatusCondition(b.Status.Conditions, f)
-		if c == nil {
+		if c == nil || c.LastTransitionTime.Before(&newest) {
 			continue
 		}
-		fact, text = f, c.Message
+		fact, text, newest = f, c.Message, c.LastTransitionTime
 		if c.Status == metav1.ConditionFalse {
 			text = c.Reason + ": " + c.Message
 		}

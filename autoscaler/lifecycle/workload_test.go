@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -113,4 +114,25 @@ func TestAnOwnersKindIsTheUsersWord(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(job), job); err != nil || job.Annotations[v1alpha1.StatusAnnotation] == "" {
 		t.Errorf("the Job is not annotated: %v, %v", job.Annotations, err)
 	}
+}
+
+// TestTheNewestFactIsTold, also when it is that the burst is ending: its user
+// reads why while the results are still on their way.
+func TestTheNewestFactIsTold(t *testing.T) {
+	b := record{Burst: &v1alpha1.Burst{}, now: time.Unix(1_800_000_000, 0)}
+	tell := func(fact, want string) {
+		t.Helper()
+		b.note(fact, metav1.ConditionTrue, "Done", "about "+fact)
+		if got, text := story(b.Burst); got != want || !strings.HasPrefix(text, "about "+want) {
+			t.Errorf("behind %s the story is %s: %s", fact, got, text)
+		}
+	}
+	tell(v1alpha1.Reserved, v1alpha1.Reserved)
+	tell(v1alpha1.StagingStarted, v1alpha1.StagingStarted) // within one second the later step counts
+	b.now = b.now.Add(time.Minute)
+	tell(v1alpha1.PodsAdmitted, v1alpha1.PodsAdmitted)
+	b.now = b.now.Add(time.Minute)
+	tell(v1alpha1.Ending, v1alpha1.Ending)
+	b.now = b.now.Add(time.Minute)
+	tell(v1alpha1.Staged, v1alpha1.Staged)
 }

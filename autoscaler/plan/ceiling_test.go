@@ -2,9 +2,11 @@ package plan_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -21,7 +23,7 @@ func TestEndlessRunsAreRefused(t *testing.T) {
 	for name, g := range map[string]given{
 		"two to the 64 nanoseconds and a bit": full.work(func(w *plan.Gang) { w.MaxRun = plan.Seconds(18_446_744_074) }),
 		"the longest that a Job can state":    full.work(func(w *plan.Gang) { w.MaxRun = plan.Seconds(math.MaxInt64) }),
-		"a tenant without end": full.rules(func(s *v1alpha1.BurstTenantSpec) {
+		"a tenant without end": full.endless().rules(func(s *v1alpha1.BurstTenantSpec) {
 			s.Burst.MaxRunTime = &metav1.Duration{Duration: math.MaxInt64}
 		}),
 		"two years": full.work(func(w *plan.Gang) { w.MaxRun = 2 * 366 * 24 * time.Hour }),
@@ -135,4 +137,57 @@ func TestNoBillPassesTheCeiling(t *testing.T) {
 			t.Fatalf("the bill is %s, the ceiling %s: %+v", bill, b.Ceiling, rule)
 		}
 	})
+}
+
+// Work whose end nobody states is reserved slice by slice, and so is all work of
+// a tenant that wants it so; where the first slice is the whole, nothing is sliced.
+func TestWhoIsReservedSliceBySlice(t *testing.T) {
+	full := site().node("rack1", 2).running("old", "rack1", 2, 0).gang("train", 2).offer("cleura", 2, "3.60 EUR")
+	lease := func(s *v1alpha1.BurstTenantSpec) { s.Burst.Reserve = "lease" }
+	for name, tt := range map[string]struct {
+		given given
+		want  string
+	}{
+		"it states its run":                 {full, "safe"},
+		"it states nothing":                 {full.endless(), "lease"},
+		"its owner ends it by a time":       {full.endless().work(func(w *plan.Gang) { w.EndsBy = now().Add(3 * time.Hour) }), "safe"},
+		"its pod has a deadline":            {full.endless().pods(func(p *corev1.Pod) { s := int64(600); p.Spec.ActiveDeadlineSeconds = &s }), "safe"},
+		"its tenant wants slices":           {full.rules(lease), "lease"},
+		"a first slice that is the whole":   {full.rules(lease).seller(func(_ *v1alpha1.BurstProvider, o *providers.Offer) { o.Meter.Granularity = 24 * time.Hour }), "safe"},
+		"its tenant's slices, it says when": {full.rules(lease).work(func(w *plan.Gang) { w.EndsBy = now().Add(3 * time.Hour) }), "lease"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plan.Decide(tt.given.s)
+			if len(p.Bursts()) != 1 || p.Bursts()[0].Mode != tt.want {
+				t.Errorf("want mode %s: %+v\n%s", tt.want, p.Bursts(), p.Explain())
+			}
+		})
+	}
+}
+
+// The first slice covers every wait until the GPUs are ready, and the whole way
+// to stop; it is what the budgets are asked for, and the ledger for the very same.
+func TestTheFirstSlice(t *testing.T) {
+	g := site().node("rack1", 2).running("old", "rack1", 2, 0).gang("train", 2).endless().offer("cleura", 2, "3.60 EUR")
+	b := plan.Decide(g.budget("vision-month", "4.08 EUR").s).Bursts()
+	d := plan.Defaults()
+	until := now().Add(d.Staging + d.Buy + d.Ready + max(d.Collect, d.Wipe) + d.DeadMan + d.Sweep + d.Delete)
+	if len(b) != 1 || b[0].First != amount("4.08 EUR") || !b[0].FirstUntil.Equal(until) || b[0].Ceiling != amount("7.68 EUR") {
+		t.Fatalf("bought %+v, want a first slice of 4.08 EUR until %s", b, until)
+	}
+	p := plan.Decide(g.budget("vision-month", "4.07 EUR").s)
+	if got, want := p.Explain(), "the first slice of 4.08 EUR is 0.01 EUR more than budget"; !strings.Contains(got, want) {
+		t.Errorf("the refusal does not say %q:\n%s", want, got)
+	}
+	first := metav1.NewTime(b[0].FirstUntil)
+	res, err := plan.ReservationOf(&v1alpha1.Burst{
+		ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "b", CreationTimestamp: metav1.NewTime(now())},
+		Spec: v1alpha1.BurstSpec{
+			TenantID: "vision", Offer: v1alpha1.OfferReference{Provider: "cleura", PricePerHour: "3.60 EUR"}, Machines: 1, Mode: b[0].Mode,
+			Ceiling: "7.68 EUR", Deadline: metav1.NewTime(b[0].Deadline), Until: metav1.NewTime(b[0].Until), FirstUntil: &first,
+		},
+	})
+	if err != nil || res.Validate() != nil || res.Amount != b[0].First || res.Ceiling != b[0].Ceiling {
+		t.Errorf("the ledger is asked for %+v: %v, %v", res, err, res.Validate())
+	}
 }

@@ -25,6 +25,7 @@ type times struct {
 	ready    time.Time // GPUs are expected
 	deadline time.Time // the work is ended, whatever happens
 	until    time.Time // the last machine is proven gone, at the latest
+	first    time.Time // the same, if no lease follows the first one
 	// worst is the longest that the cloud's meter can run, usual what it runs
 	// when all goes as planned.
 	worst, usual time.Duration
@@ -42,12 +43,14 @@ func (r *run) timesFor(w *work, s *sale) times {
 		ready = positive(join.ReadyDeadline.Duration, ready)
 	}
 	set := r.Settings
-	before := set.Staging + set.Buy + ready + w.maxRun
+	start := set.Staging + set.Buy + ready // of the last machine, at the latest
+	before := start + w.maxRun
 	behind := max(set.Collect, set.Wipe) + set.DeadMan + set.Sweep + set.Delete
 	return times{
 		ready:    r.Now.Add(boot),
 		deadline: r.Now.Add(before),
 		until:    r.Now.Add(before + behind),
+		first:    r.Now.Add(start + behind),
 		worst:    before + behind,
 		usual:    boot + w.maxRun,
 	}
@@ -69,6 +72,9 @@ func (r *run) price(w *work, c *candidate) *Reason {
 	c.ready = c.times.ready.Sub(r.Now)
 	var err error
 	if c.ceiling, err = billed(c, c.offer.Meter.Worst(c.times.worst)); err == nil {
+		c.first, err = billed(c, c.offer.Meter.Worst(c.times.first.Sub(r.Now)))
+	}
+	if err == nil {
 		c.expected, err = billed(c, c.offer.Meter.Billed(r.Now, r.Now.Add(c.times.usual)))
 	}
 	if err != nil {

@@ -82,6 +82,7 @@ type work struct {
 	localAt time.Time
 	class   policy.Class
 	maxRun  time.Duration
+	sliced  bool // its ceiling is reserved slice by slice
 	asks    []gpuAsk
 	needs   []gpuNeed           // the largest of each pod
 	speaks  map[gpuNeed]*Reason // see speaksGPU, by what a machine has

@@ -201,11 +201,11 @@ func TestDecide(t *testing.T) {
 
 		// A bound on the time.
 		"nothing bounds the run": {
-			given: full.rules(func(t *v1alpha1.BurstTenantSpec) { t.Burst.MaxRunTime = nil }).gang("train", 2).offer("cleura", 2, "2 EUR"),
+			given: full.rules(func(t *v1alpha1.BurstTenantSpec) { t.Burst.MaxRunTime = nil }).gang("train", 2).endless().offer("cleura", 2, "2 EUR"),
 			want:  "train: refuse NO_MAX_RUNTIME\n",
 		},
 		"the pod's own deadline bounds the run": {
-			given: full.rules(func(t *v1alpha1.BurstTenantSpec) { t.Burst.MaxRunTime = nil }).gang("train", 2).offer("cleura", 2, "2 EUR").
+			given: full.rules(func(t *v1alpha1.BurstTenantSpec) { t.Burst.MaxRunTime = nil }).gang("train", 2).endless().offer("cleura", 2, "2 EUR").
 				pods(func(p *corev1.Pod) { s := int64(600); p.Spec.ActiveDeadlineSeconds = &s }),
 			want: "train: burst 1xgpu2 at cleura for 1\n",
 		},

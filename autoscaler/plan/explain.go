@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"strings"
+
+	"spillway.dev/spillway/quota"
 )
 
 // Explain writes the plan for people: one line a decision, then one line for
@@ -58,6 +60,9 @@ func (b Burst) summary(misfit string) string {
 	text := fmt.Sprintf("%d x %s at %s in %s for %s: %s in all, %s expected, at most %s within %s; on-prem: %s",
 		b.Machines, b.Offer.InstanceType, b.Offer.Provider, b.Offer.Region, count(len(b.Pods), "pod"),
 		b.Hourly, b.Expected, b.Ceiling, short(b.Until.Sub(b.From)), misfit)
+	if b.Mode == quota.ModeLease {
+		text += "; reserved slice by slice"
+	}
 	if b.LocalAt.IsZero() {
 		return text + "; nobody knows when on-prem will be free"
 	}

@@ -121,15 +121,15 @@ func (g given) running(name, node string, gpus int64, ends time.Duration) given 
 	return g
 }
 
-// gang adds a Job in the tenant's namespace with one pod of so many GPUs,
-// created and unschedulable for ten minutes.
+// gang adds a Job in the tenant's namespace with one pod of so many GPUs and an
+// hour to run, created and unschedulable for ten minutes.
 func (g given) gang(name string, gpus int64) given { return g.gangOf("vision", name, gpus) }
 
 func (g given) gangOf(namespace, name string, gpus int64) given {
 	g.s.Gangs = append(slices.Clone(g.s.Gangs), plan.Gang{
 		Owner:   plan.Owner{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: name, UID: types.UID("uid-" + name)},
-		Created: now().Add(-10 * time.Minute),
-		Pods:    []corev1.Pod{makePod(namespace, name+"-0", gpus)},
+		Created: now().Add(-10 * time.Minute), MaxRun: time.Hour,
+		Pods: []corev1.Pod{makePod(namespace, name+"-0", gpus)},
 	})
 	return g
 }
@@ -169,6 +169,9 @@ func (g given) times(n int) given {
 		}
 	})
 }
+
+// endless takes from the gang that was added last what its owner says of its end.
+func (g given) endless() given { return g.work(func(w *plan.Gang) { w.MaxRun = 0 }) }
 
 func (g given) together() given { return g.work(func(w *plan.Gang) { w.Together = true }) }
 
@@ -268,7 +271,7 @@ func (g given) burst(owner, provider string, conditions ...string) given {
 		Spec: v1alpha1.BurstSpec{
 			Tenant: "team-vision", TenantID: "vision", Attempt: attempt, Machines: 1, Ceiling: "10 EUR", Mode: "safe",
 			Gang:     v1alpha1.GangReference{APIVersion: "batch/v1", Kind: "Job", Name: owner, UID: types.UID("uid-" + owner)},
-			Offer:    v1alpha1.OfferReference{Provider: o.Provider, Region: o.Region, InstanceType: o.InstanceType, CapacityType: o.CapacityType, GPUModel: o.GPUModel, GPUs: int32(o.GPUs)},
+			Offer:    v1alpha1.OfferReference{Provider: o.Provider, Region: o.Region, InstanceType: o.InstanceType, CapacityType: o.CapacityType, GPUModel: o.GPUModel, GPUs: int32(o.GPUs), PricePerHour: "2 EUR"},
 			Deadline: at(time.Hour), Until: at(2 * time.Hour),
 		},
 	}

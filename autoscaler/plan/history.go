@@ -9,8 +9,6 @@ import (
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/providers"
-	"spillway.dev/spillway/quota"
-	"spillway.dev/spillway/quota/money"
 )
 
 // history is what the Burst objects remember.
@@ -244,17 +242,4 @@ func (r *run) underWay(w *work) (Decision, bool) {
 func offerOf(b *v1alpha1.Burst) providers.Offer {
 	o := b.Spec.Offer
 	return providers.Offer{Provider: o.Provider, Region: o.Region, Zone: o.Zone, InstanceType: o.InstanceType, CapacityType: o.CapacityType}
-}
-
-// reservationOf is what the ledger is going to be asked for a burst.
-func reservationOf(b *v1alpha1.Burst) (quota.Reservation, error) {
-	ceiling, err := money.Parse(string(b.Spec.Ceiling))
-	if err != nil {
-		return quota.Reservation{}, fmt.Errorf("ceiling of burst %s: %w", b.Name, err)
-	}
-	return quota.Reservation{
-		Burst: string(b.UID), Tenant: b.Spec.TenantID, Project: b.Spec.Project, Provider: b.Spec.Offer.Provider,
-		Namespace: b.Namespace, Owner: string(b.Spec.Gang.UID), Budgets: b.Spec.Budgets, Amount: ceiling,
-		From: b.CreationTimestamp.Time, Until: b.Spec.Until.Time, Mode: b.Spec.Mode,
-	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"spillway.dev/spillway/autoscaler/placement"
 	"spillway.dev/spillway/autoscaler/policy"
 	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/money"
 )
 
@@ -94,6 +95,7 @@ type candidate struct {
 	times    times
 	ready    time.Duration
 	ceiling  money.Amount
+	first    money.Amount // of the ceiling, in mode lease
 	expected money.Amount
 }
 
@@ -119,8 +121,10 @@ func (r *run) bounded(w *work) (Decision, bool) {
 			w.maxRun = max(w.maxRun, Seconds(*s))
 		}
 	}
+	w.sliced = w.tenant.Spec.Burst.Reserve == quota.ModeLease
 	if own := w.tenant.Spec.Burst.MaxRunTime; w.maxRun == 0 && own != nil {
 		w.maxRun = own.Duration
+		w.sliced = w.sliced || w.EndsBy.IsZero() // nobody says how long it will run
 	}
 	left := w.EndsBy.Sub(r.Now)
 	if !w.EndsBy.IsZero() && w.maxRun == 0 {

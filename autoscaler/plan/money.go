@@ -33,7 +33,7 @@ func (r *run) paying(w *work) (Decision, bool) {
 			err = book.Try(res)
 		}
 		if err != nil {
-			w.refusals = append(w.refusals, c.refuse(shortOf(err, c.ceiling)))
+			w.refusals = append(w.refusals, c.refuse(shortOf(err, res.Amount, b.Mode)))
 			continue
 		}
 		b.Budgets = path
@@ -83,20 +83,24 @@ func (r *run) unpaid(w *work) (Decision, bool) {
 }
 
 // shortOf turns the book's no into a reason with the missing amount.
-func shortOf(err error, ceiling money.Amount) Reason {
+func shortOf(err error, asked money.Amount, mode string) Reason {
 	if short, ok := errors.AsType[*quota.ShortError](err); ok {
+		what, shorten := "ceiling", ", or shorten its activeDeadlineSeconds"
+		if mode == quota.ModeLease {
+			what, shorten = "first slice", ""
+		}
 		return Reason{
 			Code: BudgetExceeds,
-			Message: fmt.Sprintf("the ceiling of %s is %s more than budget %q has left in %s (limit %s, spent %s, reserved %s)",
-				ceiling, short.Missing, short.Budget, short.Window, short.Limit, short.Spent, short.Reserved),
-			Remedy: fmt.Sprintf("raise the budget by %s, or shorten its activeDeadlineSeconds", short.Missing),
+			Message: fmt.Sprintf("the %s of %s is %s more than budget %q has left in %s (limit %s, spent %s, reserved %s)",
+				what, asked, short.Missing, short.Budget, short.Window, short.Limit, short.Spent, short.Reserved),
+			Remedy: fmt.Sprintf("raise the budget by %s%s", short.Missing, shorten),
 		}
 	}
 	switch {
 	case errors.Is(err, quota.ErrNoBudget):
 		return Reason{Code: BudgetMissing, Message: "no budget allows it: " + err.Error(), Remedy: "give the tenant a budget"}
 	case errors.Is(err, money.ErrCurrency):
-		return Reason{Code: CurrencyMismatch, Message: fmt.Sprintf("the offer is priced in %s and a budget counts in another currency", ceiling.Currency), Remedy: "state the price in the budget's currency"}
+		return Reason{Code: CurrencyMismatch, Message: fmt.Sprintf("the offer is priced in %s and a budget counts in another currency", asked.Currency), Remedy: "state the price in the budget's currency"}
 	}
 	return Reason{Code: BudgetRefused, Message: err.Error(), Remedy: "see spillway ledger verify"}
 }
@@ -110,21 +114,15 @@ func (r *run) burst(w *work, c *candidate) Burst {
 		Together: w.Together, Pods: c.seats(), Offer: c.offer, Machines: c.machines,
 		Ceiling: c.ceiling, Expected: c.expected,
 		Hourly: money.Rate{NanoPerHour: c.offer.Price.NanoPerHour * int64(c.machines), Currency: c.offer.Price.Currency},
-		Mode:   cmp.Or(w.tenant.Spec.Burst.Reserve, quota.ModeSafe),
+		Mode:   quota.ModeSafe,
 		MaxRun: w.maxRun, From: r.Now, Deadline: c.times.deadline, Until: c.times.until,
 		Data:    v1alpha1.BurstData{Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs},
 		ReadyAt: c.times.ready, LocalAt: w.localAt,
 	}
-	return b
-}
-
-// reservation is what the ledger will be asked for; the planner has no UID yet.
-func (b Burst) reservation() quota.Reservation {
-	return quota.Reservation{
-		Tenant: b.TenantID, Project: b.ProjectID, Provider: b.Offer.Provider,
-		Namespace: b.Owner.Namespace, Owner: string(b.Owner.UID), Amount: b.Ceiling,
-		From: b.From, Until: b.Until, Offer: b.Offer.Key(), Price: b.Offer.Price, Mode: b.Mode,
+	if w.sliced && c.first.Nano < c.ceiling.Nano { // else the first slice is the whole
+		b.Mode, b.First, b.FirstUntil = quota.ModeLease, c.first, c.times.first
 	}
+	return b
 }
 
 func projectOf(t *v1alpha1.BurstTenant, namespace string) (name, id string) {

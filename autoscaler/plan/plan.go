@@ -93,8 +93,11 @@ type Burst struct {
 	// Ceiling is the worst case, Expected the bill if all goes as planned.
 	Ceiling  money.Amount `json:"ceiling"`
 	Expected money.Amount `json:"expected"`
-	// Mode is how the ceiling is reserved: "safe" or "lease".
-	Mode string `json:"mode"`
+	// Mode is how the ceiling is reserved: "safe" at once, or "lease" slice by
+	// slice, First now and up to FirstUntil.
+	Mode       string       `json:"mode"`
+	First      money.Amount `json:"first,omitzero"`
+	FirstUntil time.Time    `json:"firstUntil,omitzero"`
 	// Budgets are the ids of the budgets on the path of the money.
 	Budgets []string `json:"budgets"`
 

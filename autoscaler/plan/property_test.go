@@ -15,6 +15,7 @@ import (
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
 	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/money"
 )
 
@@ -53,6 +54,9 @@ func draw(t *rapid.T) given {
 			waiting(rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "waiting"))
 		if rapid.Bool().Draw(t, "together") {
 			g = g.together()
+		}
+		if rapid.Bool().Draw(t, "endless") {
+			g = g.endless()
 		}
 		if past := rapid.SampledFrom([]string{"", "", "", "Reserved", "Ending=SoldOut", "Failed", "Complete"}).Draw(t, "past"); past != "" {
 			g = g.burst(name, "p0", past)
@@ -160,8 +164,9 @@ func TestPlanKeepsPromises(t *testing.T) {
 	})
 }
 
-// checkBudgets adds the ceilings up by itself: bought ones, and those of bursts
-// under way that the ledger has not booked.
+// checkBudgets adds up by itself what is reserved first: ceilings, or the first
+// slices of them, bought ones, and those of bursts under way that the ledger has
+// not booked.
 func checkBudgets(t *rapid.T, s plan.State, p plan.Plan) {
 	limit := s.Book.Budgets["vision-month"].Limit
 	total := money.Zero("EUR")
@@ -169,7 +174,11 @@ func checkBudgets(t *rapid.T, s plan.State, p plan.Plan) {
 	for _, b := range p.Bursts() {
 		bought = true
 		var err error
-		if total, err = total.Add(b.Ceiling); err != nil {
+		first := b.Ceiling
+		if b.Mode == quota.ModeLease {
+			first = b.First
+		}
+		if total, err = total.Add(first); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,7 +189,7 @@ func checkBudgets(t *rapid.T, s plan.State, p plan.Plan) {
 		}
 	}
 	if bought && total.Nano > limit.Nano {
-		t.Errorf("ceilings add up to %s, the hard limit is %s\n%s", total, limit, p.Explain())
+		t.Errorf("what is reserved adds up to %s, the hard limit is %s\n%s", total, limit, p.Explain())
 	}
 }
 

@@ -90,7 +90,7 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 	return r
 }
 
-// promise puts the ceilings of bursts that the ledger has not booked yet into
+// promise puts the money of bursts that the ledger has not booked yet into
 // the working book: they were decided, and their money is as good as gone.
 func (r *run) promise() {
 	for _, b := range r.history.live {
@@ -98,7 +98,7 @@ func (r *run) promise() {
 		if _, ended := outcome(b); booked || ended {
 			continue
 		}
-		if res, err := reservationOf(b); err == nil {
+		if res, err := ReservationOf(b); err == nil {
 			// A refusal here will be the ledger's too, and ends that burst.
 			_ = r.book.Try(res)
 		}

@@ -22,7 +22,7 @@ func ledgerCommand() *cobra.Command {
 	file := new(string)
 	c := group("ledger", "Read and check the quota and billing ledger",
 		balanceCommand(file), budgetCommand(file), usageCommand(file), exposureCommand(file), statementCommand(file),
-		exportCommand(file), importCommand(file), verifyCommand(file), headCommand(file), acceptOverrunCommand(file))
+		exportCommand(file), importCommand(file), verifyCommand(file), headCommand(file), closeCommand(file), correctCommand(file), acceptOverrunCommand(file))
 	c.PersistentFlags().StringVar(file, "ledger", "", "ledger `FILE`")
 	c.PersistentFlags().StringVar(file, "file", "", "ledger `FILE`") // its first name
 	_ = c.PersistentFlags().MarkHidden("file")                       // it exists

@@ -73,7 +73,7 @@ func (x export) focus(ctx context.Context, cmd *cobra.Command, v *ledger.View, w
 	if err != nil {
 		return usageError{fmt.Errorf("ledger export: %w", err)}
 	}
-	s, err := v.State(ctx)
+	s, err := stateOf(ctx, v, x.month, x.zone)
 	if err != nil {
 		return err
 	}

@@ -62,14 +62,7 @@ func (a acceptance) open(ctx context.Context, file string) (money.Amount, error)
 }
 
 func (a acceptance) accept(ctx context.Context, file string) error {
-	l, err := ledger.Open(ctx, file, ledger.Options{Now: time.Now})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = l.Close() }() // what was written is committed
-	epoch, err := l.BeginEpoch(ctx, "ledger accept-overrun by "+a.by)
-	if err != nil {
-		return err
-	}
-	return l.AcceptOverrun(ctx, epoch, money.Currency(a.currency), a.by, a.reason)
+	return booking(ctx, file, "ledger accept-overrun by "+a.by, func(l *ledger.Ledger, epoch int64) error {
+		return l.AcceptOverrun(ctx, epoch, money.Currency(a.currency), a.by, a.reason)
+	})
 }

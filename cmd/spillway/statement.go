@@ -25,6 +25,7 @@ type document struct {
 	Operator     string                 `json:"operator,omitzero"`
 	Statement    quota.Statement        `json:"statement"`
 	Ledger       source                 `json:"ledger"`
+	Closed       *quota.Closed          `json:"closed,omitempty"`       // only of a month that is closed
 	Certificates map[string]certificate `json:"certificates,omitempty"` // by burst; only where records were looked at
 	records      bool
 }
@@ -98,7 +99,7 @@ func (x statementFlags) document(ctx context.Context, v *ledger.View, file strin
 	if err != nil {
 		return document{}, err
 	}
-	s, err := v.State(ctx)
+	s, err := stateOf(ctx, v, x.month, x.zone)
 	if err != nil {
 		return document{}, err
 	}
@@ -116,11 +117,27 @@ func (x statementFlags) document(ctx context.Context, v *ledger.View, file strin
 		return document{}, fmt.Errorf("ledger %s knows no tenant %q: give the id that the ledger uses, as in \"ledger budget\"", file, x.tenant)
 	}
 	d := document{Operator: x.operator, Statement: made, Ledger: source{Rows: s.Rows, Head: s.Head, Last: s.Last}}
+	if closed, ok := s.Book.ClosedMonth(x.month, x.zone); ok {
+		d.Closed = &closed
+	}
 	if x.records != "" {
 		d.records = true
 		d.Certificates, err = x.certificates(made.Bursts)
 	}
 	return d, err
+}
+
+// stateOf is the ledger now, or for a month that is closed the ledger at its
+// closing: what was booked later does not belong to it.
+func stateOf(ctx context.Context, v *ledger.View, month, zone string) (ledger.State, error) {
+	s, err := v.State(ctx)
+	if err != nil {
+		return s, err
+	}
+	if closed, ok := s.Book.ClosedMonth(month, zone); ok {
+		return v.StateUntil(ctx, closed.At)
+	}
+	return s, nil
 }
 
 // known reports whether the tenant has a budget or a burst.

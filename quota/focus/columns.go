@@ -1,6 +1,7 @@
 package focus
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -71,7 +72,7 @@ func chargeColumns() []Column {
 		{Name: "CapacityReservationId", Type: String, Nulls: true, value: null},
 		{Name: "CapacityReservationStatus", Type: String, Nulls: true, value: null},
 		{Name: "ChargeCategory", Type: String, value: func(c charge) string { return c.category }},
-		{Name: "ChargeClass", Type: String, Nulls: true, value: null}, // the ledger has no corrections
+		{Name: "ChargeClass", Type: String, Nulls: true, value: func(c charge) string { return c.class }},
 		{Name: "ChargeDescription", Type: String, Nulls: true, value: charge.description},
 		{Name: "ChargeFrequency", Type: String, value: charge.frequency},
 		{Name: "ChargePeriodEnd", Type: DateTime, value: func(c charge) string { return stamp(c.until) }},
@@ -104,9 +105,9 @@ func skuColumns() []Column {
 		{Name: "PublisherName", Type: String, in: V12, value: charge.issuer},
 		{Name: "RegionId", Type: String, Nulls: true, value: null},
 		{Name: "RegionName", Type: String, Nulls: true, value: null},
-		{Name: "ResourceId", Type: String, Nulls: true, value: func(c charge) string { return c.account.Reservation.Burst }},
+		{Name: "ResourceId", Type: String, Nulls: true, value: func(c charge) string { return cmp.Or(c.machine, c.account.Reservation.Burst) }},
 		{Name: "ResourceName", Type: String, Nulls: true, value: null},
-		{Name: "ResourceType", Type: String, Nulls: true, value: is("Burst")},
+		{Name: "ResourceType", Type: String, Nulls: true, value: charge.resource},
 		{Name: "ServiceCategory", Type: String, value: is("Compute")},
 		{Name: "ServiceName", Type: String, value: is("GPU Burst")},
 		{Name: "ServiceProviderName", Type: String, in: V14, value: charge.issuer},
@@ -127,6 +128,7 @@ func ownColumns() []Column {
 	return []Column{
 		{Name: "x_BurstCause", Type: String, Nulls: true, value: func(c charge) string { return c.account.Settlement.Cause }},
 		{Name: "x_BurstNamespace", Type: String, Nulls: true, value: func(c charge) string { return c.account.Reservation.Namespace }},
+		{Name: "x_BurstUid", Type: String, value: func(c charge) string { return c.account.Reservation.Burst }},
 		{Name: "x_EntryHash", Type: String, value: func(c charge) string { return c.account.Hash }}, // of the settlement in the journal
 		{Name: "x_EntrySeq", Type: Decimal, value: func(c charge) string { return strconv.FormatInt(c.account.Seq, 10) }},
 		{Name: "x_GpuSeconds", Type: Decimal, Nulls: true, Scale: 9, value: charge.gpuSeconds},
@@ -210,6 +212,14 @@ func (c charge) projectType() string {
 		return ""
 	}
 	return "Project"
+}
+
+// resource is what ResourceId names.
+func (c charge) resource() string {
+	if c.machine == "" {
+		return "Burst"
+	}
+	return "Machine"
 }
 
 func (c charge) frequency() string {

@@ -7,7 +7,8 @@
 // would count every euro twice, so each row says its view in x_View, and the
 // party that charges in InvoiceIssuerName and ServiceProviderName.
 //
-// One row is one burst in one UTC hour of one local month. BilledCost and
+// One row is one machine in one UTC hour of one local month, or one burst where
+// its machines are not known. BilledCost and
 // EffectiveCost are what the ledger posted, laid evenly over the metered time:
 // the rows of a month add up to its statement to the nano-unit. ListCost and
 // ContractedCost are the product of unit price and quantity, exactly as the
@@ -147,8 +148,10 @@ type charge struct {
 	category string
 	quantity int64  // billed machine time in 1e-12 hours
 	consumed int64  // the same in nanoseconds
-	gpus     int64  // share-seconds that were measured
-	reason   string // of a credit
+	gpus     int64  // share-seconds that were measured, of all machines of the burst
+	machine  string // as the provider calls it; empty for all of the burst
+	reason   string // of a credit or a correction
+	class    string // "Correction", or nothing
 }
 
 // Categories of charges (ChargeCategory) that are written.
@@ -156,6 +159,7 @@ const (
 	usage      = "Usage"
 	credit     = "Credit"
 	adjustment = "Adjustment"
+	correction = "Correction" // a class of charges (ChargeClass)
 )
 
 // charges cuts the cost of one burst into the rows of the month.
@@ -163,18 +167,40 @@ func (x Export) charges(r quota.Receipt, gpus measured) ([]charge, error) {
 	if r.State != quota.Settled {
 		return nil, nil
 	}
-	actual, err := r.Spent.Add(r.Waived)
-	if err == nil {
-		actual, err = actual.Add(r.Overrun)
+	var rows []charge
+	for i, p := range r.Postings() {
+		more, err := x.posted(r, p, gpus)
+		if err != nil {
+			return nil, err
+		}
+		for j := range more {
+			if i > 0 { // the time that was billed stands in the rows of the settlement
+				c := &more[j]
+				c.class, c.reason, c.quantity, c.consumed, c.gpus = correction, "correction", 0, 0, 0
+				if c.category == usage {
+					c.category = adjustment
+				}
+			}
+		}
+		rows = append(rows, more...)
 	}
-	if err != nil || actual.IsZero() {
+	return rows, nil
+}
+
+// posted cuts one posting into the rows of the month.
+func (x Export) posted(r quota.Receipt, p quota.Posting, gpus measured) ([]charge, error) {
+	actual, err := p.Spent.Add(p.Waived)
+	if err == nil {
+		actual, err = actual.Add(p.Overrun)
+	}
+	if err != nil || actual.IsZero() && p.Spent.IsZero() {
 		return nil, err
 	}
 	seconds := r.Settlement.Seconds
 	if seconds > maxSeconds {
 		return nil, fmt.Errorf("%d machine seconds: %w", seconds, money.ErrOverflow)
 	}
-	s := r.Metered()
+	s := r.Laid(p)
 	from, until := latest(s.From, x.Month.Start), earliest(s.Until, x.Month.End)
 	var rows []charge
 	for from.Before(until) {
@@ -189,13 +215,53 @@ func (x Export) charges(r quota.Receipt, gpus measured) ([]charge, error) {
 		if r.Reservation.Price.Currency != actual.Currency || seconds == 0 {
 			c.category, c.quantity, c.consumed = adjustment, 0, 0
 		}
-		rows = append(rows, c)
+		if !actual.IsZero() { // a correction may only change who pays
+			parts, err := c.byMachine()
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, parts...)
+		}
 		if x.View == ViewTenant {
-			rows = appendCredit(rows, c, s.Amount(r.Spent, from, next))
+			rows = appendCredit(rows, c, s.Amount(p.Spent, from, next))
 		}
 		from = next
 	}
 	return rows, nil
+}
+
+// byMachine cuts a row of usage into those of the burst's machines, by what each
+// was billed. What was measured stands in the first of them.
+func (c charge) byMachine() ([]charge, error) {
+	machines := c.account.Settlement.Machines
+	if c.category != usage || len(machines) == 0 {
+		return []charge{c}, nil
+	}
+	costs, seconds := make([]int64, len(machines)), make([]int64, len(machines))
+	for i, m := range machines {
+		costs[i], seconds[i] = m.Cost.Nano, m.Seconds
+	}
+	billed, err := c.billed.Split(costs...)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]charge, len(machines))
+	quantity, err := money.Amount{Nano: c.quantity}.Split(seconds...)
+	if err != nil {
+		return nil, err
+	}
+	consumed, err := money.Amount{Nano: c.consumed}.Split(seconds...)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range machines {
+		parts[i] = c
+		parts[i].machine, parts[i].billed, parts[i].quantity, parts[i].consumed = m.ID, billed[i], quantity[i].Nano, consumed[i].Nano
+		if i > 0 {
+			parts[i].gpus = 0
+		}
+	}
+	return parts, nil
 }
 
 // appendCredit adds what the operator takes over of c.

@@ -141,7 +141,7 @@ func (t *txn) answered(first quota.Event, intent string) (receipt quota.Receipt,
 	if before != intent {
 		return quota.Receipt{}, false, fmt.Errorf("%s of burst %q: %w than in journal row %d; the first one stands", first.Kind, first.Burst, quota.ErrConflict, seq)
 	}
-	past, err := readHistory(t.ctx, t.tx, first.Burst)
+	past, err := readHistory(t.ctx, t.tx, first.Burst, t.book.Closes)
 	for _, a := range past {
 		if a.row.seq == seq {
 			receipt = a.receipt
@@ -153,7 +153,7 @@ func (t *txn) answered(first quota.Event, intent string) (receipt quota.Receipt,
 // history returns what was booked on an open burst; quota.ErrUnknownBurst when
 // there is nothing, quota.ErrSettled when it is closed.
 func (t *txn) history(burst string) ([]answer, error) {
-	past, err := readHistory(t.ctx, t.tx, burst)
+	past, err := readHistory(t.ctx, t.tx, burst, t.book.Closes)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (v *verifier) usage(seq int64, p prepared) {
 			v.found(seq, "usage record %d of node %q, boot %q is booked a second time", u.Seq, u.Node, u.Boot)
 		}
 		v.digests ^= digest(u)
-		addTotals(v.totals, u)
+		addTotals(v.totals, u, v.budgets.ClosedUntil())
 	}
 }
 

@@ -140,31 +140,43 @@ func decodeEntries(text string) ([]quota.Entry, error) {
 	return entries, nil
 }
 
-// replay applies r to a book and returns the account behind it. A row that
-// does not match its own hash is refused.
-func (r *row) replay(b *quota.Book) (quota.Account, error) {
+// replay applies r to a book and returns what it says and the account behind it,
+// given the one before it. A row that does not match its own hash is refused.
+func (r *row) replay(b *quota.Book, before quota.Account) (quota.Event, quota.Account, error) {
 	ev, err := r.proven()
 	if err != nil {
-		return quota.Account{}, err
+		return ev, quota.Account{}, err
 	}
+	a, err := r.apply(b, ev, before)
+	return ev, a, err
+}
+
+// apply is replay of what r is known to say.
+func (r *row) apply(b *quota.Book, ev quota.Event, before quota.Account) (quota.Account, error) {
 	a, err := b.Apply(ev)
+	if err == nil && ev.Kind == quota.KindCorrect {
+		a, err = before.Corrected(ev, b.OpenSince(ev.At))
+	}
 	if err != nil {
 		return quota.Account{}, r.broken(err.Error())
 	}
 	return a, nil
 }
 
-// proven reads r back if it matches its own hash.
-func (r *row) proven() (quota.Event, error) {
-	if !bytes.Equal(r.sum(), r.hash) {
-		return quota.Event{}, r.broken("it does not match its hash")
-	}
-	ev, err := r.event()
+// take applies r to a book, where nobody asks for the account behind it.
+func (r *row) take(b *quota.Book) (quota.Event, error) {
+	ev, err := r.proven()
 	if err != nil {
-		return quota.Event{}, r.broken(err.Error())
+		return ev, err
+	}
+	if _, err := b.Apply(ev); err != nil {
+		return ev, r.broken(err.Error())
 	}
 	return ev, nil
 }
+
+// proven reads r back if it matches its own hash.
+func (r *row) proven() (quota.Event, error) { return glance(*r).proven() }
 
 // follows returns why r is not the row behind h.
 func (r *row) follows(h head) error {
@@ -212,25 +224,30 @@ func scan(rows *sql.Rows, err error, f func(row) error) error {
 	return rows.Err()
 }
 
-// answer is one past change of a burst: its row and what was answered then.
+// answer is one past change of a burst: its row, what that says, and what was
+// answered then.
 type answer struct {
 	row     row
+	event   quota.Event
 	receipt quota.Receipt
 }
 
-// readHistory returns all that was booked on a burst, oldest first.
-func readHistory(ctx context.Context, q querier, burst string) ([]answer, error) {
+// readHistory returns all that was booked on a burst, oldest first, given the
+// months that were closed.
+func readHistory(ctx context.Context, q querier, burst string, closes []quota.Closed) ([]answer, error) {
 	var (
-		book quota.Book
+		book = quota.Book{Closes: closes}
+		last quota.Account
 		past []answer
 	)
 	rows, err := q.QueryContext(ctx, selectBurst, burst)
 	err = scan(rows, err, func(r row) error {
-		a, err := r.replay(&book)
-		if err != nil {
+		var ev quota.Event
+		var err error
+		if ev, last, err = r.replay(&book, last); err != nil {
 			return err
 		}
-		past = append(past, answer{r, r.receipt(a)})
+		past = append(past, answer{r, ev, r.receipt(last)})
 		return nil
 	})
 	return past, err

@@ -96,7 +96,11 @@ func (l *Ledger) Book(ctx context.Context) (quota.Book, error) {
 
 // Account returns the account of a burst, open or settled, or quota.ErrUnknownBurst.
 func (l *Ledger) Account(ctx context.Context, burst string) (quota.Account, error) {
-	past, err := readHistory(ctx, l.read, burst)
+	closes, err := l.closes(ctx)
+	if err != nil {
+		return quota.Account{}, err
+	}
+	past, err := readHistory(ctx, l.read, burst, closes)
 	if err != nil {
 		return quota.Account{}, explain(l.path, err)
 	}
@@ -106,30 +110,26 @@ func (l *Ledger) Account(ctx context.Context, burst string) (quota.Account, erro
 	return past[len(past)-1].receipt.Account, nil
 }
 
-// Accounts returns all accounts in the order in which they were reserved.
-func (l *Ledger) Accounts(ctx context.Context) ([]quota.Account, error) {
-	var (
-		book  quota.Book
-		all   []quota.Account
-		index = make(map[string]int)
-	)
-	rows, err := l.read.QueryContext(ctx, selectRows+" WHERE burst <> '' ORDER BY seq")
-	err = scan(rows, err, func(r row) error {
-		a, err := r.replay(&book)
-		if err != nil {
-			return err
-		}
-		i, known := index[r.burst]
-		if !known {
-			i = len(all)
-			index[r.burst] = i
-			all = append(all, a)
-		}
-		all[i] = a
-		return nil
-	})
-	if err != nil {
+// closes are the months that are closed.
+func (l *Ledger) closes(ctx context.Context) ([]quota.Closed, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rows, err := l.read.QueryContext(ctx, selectAfter, l.head.seq)
+	if err := l.catchUp(rows, err); err != nil {
 		return nil, explain(l.path, err)
 	}
-	return all, nil
+	return l.book.Closes, nil
+}
+
+// Accounts returns all accounts in the order in which they were reserved.
+func (l *Ledger) Accounts(ctx context.Context) ([]quota.Account, error) {
+	var all []quota.Account
+	err := l.View(ctx, func(v *View) error {
+		s, err := v.State(ctx)
+		for _, r := range s.Accounts {
+			all = append(all, r.Account)
+		}
+		return err
+	})
+	return all, err
 }

@@ -17,17 +17,41 @@ type life struct {
 	reserved    int64 // all that was ever reserved
 	until       time.Time
 	draining    bool
+	extensions  int
 	reductions  int
-	holds       []quota.Hold
+	holds       []quota.Held
 	permits     map[quota.Permit]bool
+}
+
+// held is what a window holds for the burst.
+func (b *life) held(h quota.Hold) int64 {
+	for _, held := range b.holds {
+		if held.Hold == h {
+			return held.Amount.Nano
+		}
+	}
+	return 0
+}
+
+// hold takes in what a row moved in the windows.
+func (b *life) hold(m moved) {
+	for _, h := range m.windowsTouched {
+		w := m.windows[h]
+		i := slices.IndexFunc(b.holds, func(held quota.Held) bool { return held.Hold == h })
+		if i < 0 {
+			i = len(b.holds)
+			b.holds = append(b.holds, quota.Held{Hold: h, Amount: money.Zero(b.reservation.Amount.Currency)})
+		}
+		b.holds[i].Amount.Nano += w.in - w.free - w.spent
+	}
 }
 
 // moved is what the entries of one row move, by what it means.
 type moved struct {
-	in, out                   int64 // promised to the burst, and taken off it
-	spend, fault, overrun     int64 // charged, to whom
-	windows                   map[quota.Hold]*windowMove
-	windowsIn, windowsTouched []quota.Hold // in the order of the entries
+	in, out               int64 // promised to the burst, and taken off it
+	spend, fault, overrun int64 // charged, to whom
+	windows               map[quota.Hold]*windowMove
+	windowsTouched        []quota.Hold // in the order of the entries
 }
 
 type windowMove struct{ in, free, spent int64 }
@@ -77,7 +101,6 @@ func (m *moved) window(e quota.Entry) bool {
 	switch side + ">" + to {
 	case "open>reserved":
 		w.in += e.Amount.Nano
-		m.windowsIn = append(m.windowsIn, h)
 	case "reserved>open":
 		w.free += e.Amount.Nano
 	case "reserved>spent":
@@ -122,7 +145,7 @@ func (v *verifier) burst(seq int64, ev quota.Event) {
 	}
 	b.pending += m.in - m.out
 	b.reserved += m.in
-	b.holds = append(b.holds, newHolds(b.holds, m.windowsIn)...)
+	b.hold(m)
 	balance := v.balances[account{quota.BurstAccount(ev.Burst), b.reservation.Amount.Currency}]
 	if balance != b.pending || balance < 0 {
 		v.found(seq, "the account of burst %q does not add up", ev.Burst)
@@ -142,7 +165,11 @@ func (b *life) asked(in quota.Intent) (key string, err error) {
 	case in.Reserve != nil:
 		err = in.Reserve.Validate()
 	case in.Extend != nil:
+		b.extensions++
 		key, err = in.Extend.Key, in.Extend.Validate()
+		if next := strconv.Itoa(b.extensions); !b.reservation.Terms.IsZero() && key != next {
+			err = fmt.Errorf("slice %q of burst %q is booked where slice %q is the next", key, b.reservation.Burst, next)
+		}
 	case in.Shrink != nil:
 		b.reductions++
 		key, err = strconv.Itoa(b.reductions), in.Shrink.Validate()
@@ -166,7 +193,8 @@ func (v *verifier) step(seq int64, b *life, ev quota.Event, m moved) string {
 		return v.extend(seq, b, *in.Extend, m)
 	case ev.Kind == quota.KindShrink && in.Shrink != nil && in.Shrink.Burst == ev.Burst:
 		b.draining = true
-		if m.in+m.spend+m.fault+m.overrun != 0 || b.pending-m.out != in.Shrink.To.Nano || !b.frees(m, m.out, 0) {
+		leaves := func(held int64) int64 { return max(0, held-in.Shrink.To.Nano) }
+		if m.in+m.spend+m.fault+m.overrun != 0 || b.pending-m.out != in.Shrink.To.Nano || !b.frees(m, leaves, 0) {
 			return "it does not release what it says"
 		}
 	case ev.Kind == quota.KindPermit && in.Permit != nil && in.Permit.Burst == ev.Burst:
@@ -206,8 +234,8 @@ func (v *verifier) reserve(seq int64, b *life, m moved) string {
 	return v.promise(seq, path, b, m, r.Until, m.in)
 }
 
-// extend checks an extension: windows that held the burst get the slice, new
-// ones the whole.
+// extend checks an extension: each window gets what its share has grown by, and
+// a slice pays for all that the machines can cost until its end.
 func (v *verifier) extend(seq int64, b *life, x quota.Extension, m moved) string {
 	if m.in != x.More.Nano || m.out+m.spend+m.fault+m.overrun != 0 {
 		return "it does not book what was asked for"
@@ -221,12 +249,32 @@ func (v *verifier) extend(seq int64, b *life, x quota.Extension, m moved) string
 		}
 		b.until = x.Until
 	}
+	if problem := b.paid(m.in); problem != "" {
+		return problem
+	}
 	var path []string
 	for _, h := range b.holds {
 		path = append(path, h.Budget)
 	}
 	slices.Sort(path)
 	return v.promise(seq, slices.Compact(path), b, m, b.until, b.pending+m.in)
+}
+
+// paid checks that slices add up to what the machines can cost until their end.
+func (b *life) paid(more int64) string {
+	r := b.reservation
+	if r.Terms.IsZero() {
+		return ""
+	}
+	worst, err := r.Worst(b.until)
+	if err != nil {
+		return err.Error()
+	}
+	if have := b.reserved + more; have != worst.Nano || b.draining {
+		return fmt.Sprintf("its slices add up to %v, and until %s its machines can cost %v",
+			money.Amount{Nano: have, Currency: worst.Currency}, b.until.Format(time.RFC3339), worst)
+	}
+	return ""
 }
 
 // promise checks the windows of a reserve or an extension.
@@ -239,11 +287,12 @@ func (v *verifier) promise(seq int64, path []string, b *life, m moved, until tim
 		}
 		for _, p := range periods {
 			h := quota.Hold{Budget: id, Period: p.ID}
-			asked := whole
-			if slices.Contains(b.holds, h) {
-				asked = m.in
+			share, err := b.reservation.Share(p, until, money.Amount{Nano: whole, Currency: b.reservation.Amount.Currency})
+			if err != nil {
+				return err.Error()
 			}
-			if asked == 0 {
+			asked := share.Nano - b.held(h)
+			if asked <= 0 {
 				continue
 			}
 			want++
@@ -293,22 +342,22 @@ func (b *life) settle(s quota.Settlement, m moved) string {
 		return "it does not post the actual cost"
 	case (s.Cause == quota.CauseProviderFault) != (m.fault > 0) && charged > 0:
 		return "it charges the wrong side for its cause"
-	case !b.frees(m, b.pending, spent):
+	case !b.frees(m, func(held int64) int64 { return held }, spent):
 		return "the budgets do not get back what was reserved"
 	}
 	return ""
 }
 
-// frees reports whether every window of b gives up exactly out, and the windows
-// of each budget spend exactly spent between them.
-func (b *life) frees(m moved, out, spent int64) bool {
+// frees reports whether every window of b gives up what out says of what it
+// holds, and the windows of each budget spend exactly spent between them.
+func (b *life) frees(m moved, out func(held int64) int64, spent int64) bool {
 	perBudget := make(map[string]int64)
 	for _, h := range b.holds {
-		w := m.windows[h]
+		w := m.windows[h.Hold]
 		if w == nil {
 			w = &windowMove{}
 		}
-		if w.in != 0 || w.free+w.spent != out {
+		if w.in != 0 || w.free+w.spent != out(h.Amount.Nano) {
 			return false
 		}
 		perBudget[h.Budget] += w.spent
@@ -318,16 +367,7 @@ func (b *life) frees(m moved, out, spent int64) bool {
 			return false
 		}
 	}
-	return len(newHolds(b.holds, m.windowsTouched)) == 0
-}
-
-// newHolds returns those of more that are not in known.
-func newHolds(known, more []quota.Hold) []quota.Hold {
-	var fresh []quota.Hold
-	for _, h := range more {
-		if !slices.Contains(known, h) && !slices.Contains(fresh, h) {
-			fresh = append(fresh, h)
-		}
-	}
-	return fresh
+	return !slices.ContainsFunc(m.windowsTouched, func(h quota.Hold) bool {
+		return !slices.ContainsFunc(b.holds, func(held quota.Held) bool { return held.Hold == h })
+	})
 }

@@ -159,7 +159,7 @@ func (t *txn) takeRow(r row) error {
 	if err := r.follows(t.head); err != nil {
 		return err
 	}
-	if _, err := r.replay(&t.book); err != nil {
+	if _, err := r.take(&t.book); err != nil {
 		return err
 	}
 	t.dirty = true

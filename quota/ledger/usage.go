@@ -150,16 +150,21 @@ type totalKey struct {
 	tenant, burst, namespace, owner, pod, node, model, phase, source string
 }
 
-// addTotals adds u to the UTC hours that it touches.
-func addTotals(totals map[totalKey]int64, u quota.Usage) {
+// addTotals adds u to the UTC hours that it touches. What was used in a month that
+// is closed by now counts in the first open hour.
+func addTotals(totals map[totalKey]int64, u quota.Usage, closed time.Time) {
 	k := totalKey{
 		tenant: u.Tenant, burst: u.Burst, namespace: u.Namespace, owner: u.Owner, pod: u.PodUID,
 		node: u.Node, model: u.GPUModel, phase: u.Phase, source: u.Source,
 	}
 	const hour = 3600
+	open := int64(0)
+	if !closed.IsZero() {
+		open = closed.Unix()
+	}
 	for at, end := u.Start.Unix(), u.End.Unix(); at < end; {
-		k.hour = at - at%hour
-		next := min(end, k.hour+hour)
+		next := min(end, at-at%hour+hour)
+		k.hour = max(open, at-at%hour)
 		totals[k] += (next - at) * u.Share
 		at = next
 	}
@@ -244,7 +249,7 @@ func (t *txn) appendUsage(records []quota.Usage) error {
 func (t *txn) sumUp(records []quota.Usage) error {
 	totals := make(map[totalKey]int64)
 	for _, u := range records {
-		addTotals(totals, u)
+		addTotals(totals, u, t.book.ClosedUntil())
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(totals), compareTotals) {
 		_, err := t.tx.StmtContext(t.ctx, t.stmt.total).ExecContext(t.ctx, k.hour, k.tenant, k.namespace, k.owner, k.pod,

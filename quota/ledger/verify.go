@@ -40,13 +40,20 @@ func (l *Ledger) Verify(ctx context.Context, heads ...Head) (Report, error) {
 func verify(ctx context.Context, q querier, path string, heads []Head) (Report, error) {
 	v := newVerifier(path)
 	v.expect(heads)
-	if err := readAhead(ctx, q, v.row); err != nil {
+	err := readAhead(ctx, q, rowsOf{query: selectAll, read: prepare}, func(p prepared) error {
+		v.row(p)
+		return nil
+	})
+	if err != nil {
 		return Report{}, err
 	}
 	if err := v.derived(ctx, q); err != nil {
 		return Report{}, err
 	}
 	if err := v.guards(ctx, q); err != nil {
+		return Report{}, err
+	}
+	if err := v.reposts(ctx, q); err != nil {
 		return Report{}, err
 	}
 	return v.finish(), nil
@@ -60,12 +67,13 @@ type verifier struct {
 	prev       []byte
 	recorded   int64
 	epoch      int64
-	budgets    quota.Book // only its budgets are used
+	budgets    quota.Book // only its budgets and closed months are used
 	balances   map[account]int64
 	overruns   map[money.Currency]bool // open now
 	zones      map[string]*time.Location
 	lastPeriod map[string]quota.Period // by budget
 	bursts     map[string]*life        // nil once settled
+	corrected  map[string]int          // how often, by burst
 	streams    map[[3]string]*numbers
 	digests    int64 // of all usage records, by exclusive or
 	totals     map[totalKey]int64
@@ -87,6 +95,7 @@ func newVerifier(path string) *verifier {
 		zones:      make(map[string]*time.Location),
 		lastPeriod: make(map[string]quota.Period),
 		bursts:     make(map[string]*life),
+		corrected:  make(map[string]int),
 		streams:    make(map[[3]string]*numbers),
 		totals:     make(map[totalKey]int64),
 		heads:      make(map[int64][]Head),
@@ -153,6 +162,10 @@ func (v *verifier) event(r *row, p prepared) {
 		v.setBudgets(r.seq, ev)
 	case ev.Kind == quota.KindAccept && in.Accept != nil:
 		v.accept(r.seq, ev)
+	case ev.Kind == quota.KindClose && in.Close != nil && ev.Burst == "":
+		v.closing(r.seq, ev)
+	case ev.Kind == quota.KindCorrect && in.Correct != nil && ev.Burst != "":
+		v.correction(r.seq, ev)
 	case ev.Kind == quota.KindUsage:
 		v.usage(r.seq, p)
 	case ev.Burst != "" && (in.Reserve != nil || in.Extend != nil || in.Shrink != nil || in.Permit != nil || in.Settle != nil):

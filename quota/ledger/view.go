@@ -51,28 +51,36 @@ func (l *Ledger) View(ctx context.Context, f func(*View) error) error {
 
 // State replays the journal. It fails at the first row that is not what was once
 // written.
-func (v *View) State(ctx context.Context) (State, error) {
+func (v *View) State(ctx context.Context) (State, error) { return v.state(ctx, selectAll) }
+
+// state replays the rows that a query selects, the journal from its start on.
+func (v *View) state(ctx context.Context, query string, args ...any) (State, error) {
 	s := State{Accepted: make(map[money.Currency]time.Time)}
 	var last head
 	index := make(map[string]int) // of Accounts, by burst
 	sums := make(map[Balance]money.Amount)
-	rows, err := v.tx.QueryContext(ctx, selectAll)
-	err = scan(rows, err, func(r row) error {
+	err := readAhead(ctx, v.tx, rowsOf{query, args, glance}, func(p prepared) error {
+		r := &p.row
 		if err := r.follows(last); err != nil {
 			return err
 		}
 		last = r.head()
-		ev, err := r.proven()
+		ev, err := p.proven()
+		if err != nil {
+			return err
+		}
+		var before quota.Account
+		if i, known := index[r.burst]; known {
+			before = s.Accounts[i].Account
+		}
+		a, err := r.apply(&s.Book, ev, before)
 		if err != nil {
 			return err
 		}
 		if err := addUp(sums, ev.Entries); err != nil {
 			return r.broken(err.Error())
 		}
-		a, err := s.Book.Apply(ev)
 		switch {
-		case err != nil:
-			return r.broken(err.Error())
 		case ev.Kind == quota.KindAccept && ev.Intent.Accept != nil:
 			s.Accepted[ev.Intent.Accept.Amount.Currency] = ev.At
 		case ev.Burst != "":

@@ -75,7 +75,7 @@ func (l *Ledger) catchUp(rows *sql.Rows, err error) error {
 		if err := r.follows(l.head); err != nil {
 			return err
 		}
-		if _, err := r.replay(&l.book); err != nil {
+		if _, err := r.take(&l.book); err != nil {
 			return err
 		}
 		l.head = r.head()

@@ -74,6 +74,11 @@ type BurstSpec struct {
 	// Until is when the last machine is gone in the worst case; the money
 	// reaches to here.
 	Until metav1.Time `json:"until"`
+	// FirstUntil is, in mode lease, when the last machine is gone in the worst
+	// case if no lease follows the first one; what is reserved at the start
+	// reaches to here.
+	// +optional
+	FirstUntil *metav1.Time `json:"firstUntil,omitempty"`
 	// Data is what the work reads and writes.
 	// +optional
 	Data BurstData `json:"data,omitempty"`
@@ -220,6 +225,9 @@ type BurstLease struct {
 type BurstCost struct {
 	// +optional
 	Reserved Money `json:"reserved,omitempty"`
+	// Slices is how many slices were booked behind the first, in mode lease.
+	// +optional
+	Slices int32 `json:"slices,omitempty"`
 	// +optional
 	Spent Money `json:"spent,omitempty"`
 	// +optional

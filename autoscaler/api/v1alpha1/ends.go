@@ -13,7 +13,7 @@ const (
 	EndOutOfTime      = "OutOfTime"      // its run time was over
 	EndStagingRefused = "StagingRefused" // its inputs can't be had
 
-	EndBudgetExceeded = "BudgetExceeded" // the ledger refused the ceiling
+	EndBudgetExceeded = "BudgetExceeded" // the ledger refused the ceiling, or the next slice of it
 	EndNoReservation  = "NoReservation"  // the ledger has no open reservation
 
 	EndSoldOut      = "SoldOut"      // the market: take another offer

@@ -54,7 +54,7 @@ const (
 // Condition types of a Burst: the facts of its life in the order of the ten
 // steps. A fact that is True is never taken back.
 const (
-	Reserved         = "Reserved"         // reserve: the ceiling stands in the ledger
+	Reserved         = "Reserved"         // reserve: the ceiling, or the first slice of it, stands in the ledger
 	StagingStarted   = "StagingStarted"   // stage: the data key exists, sealing has begun
 	Staged           = "Staged"           // stage: every input is in the staging store, as ciphertext
 	MachineRequested = "MachineRequested" // create: the Machine objects exist
@@ -62,6 +62,7 @@ const (
 	NodeJoined       = "NodeJoined"       // join: nodes registered, GPUs allocatable, agents ready
 	KeyReleased      = "KeyReleased"      // admit: the nodes hold the data key in memory
 	PodsAdmitted     = "PodsAdmitted"     // admit: the approved pods tolerate the burst's taint
+	StopAnnounced    = "StopAnnounced"    // watch: its user knows when work that has no end of its own is stopped
 	WorkDone         = "WorkDone"         // watch: finished, failed, or out of time
 	ResultsHome      = "ResultsHome"      // collect: digests checked at home; False with a reason when lost
 	Wiped            = "Wiped"            // wipe: proof verified
@@ -82,6 +83,6 @@ const Ending = "Ending"
 func Facts() []string {
 	return []string{
 		Reserved, StagingStarted, Staged, MachineRequested, MachineBought, NodeJoined, KeyReleased,
-		PodsAdmitted, WorkDone, ResultsHome, Wiped, WipeUnproven, KeyDestroyed, MachineGone, Certified, Settled, Complete, Failed,
+		PodsAdmitted, StopAnnounced, WorkDone, ResultsHome, Wiped, WipeUnproven, KeyDestroyed, MachineGone, Certified, Settled, Complete, Failed,
 	}
 }

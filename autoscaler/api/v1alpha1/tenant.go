@@ -105,7 +105,11 @@ type BurstRules struct {
 	// MaxRunTime bounds a job that has no activeDeadlineSeconds.
 	// +optional
 	MaxRunTime *metav1.Duration `json:"maxRunTime,omitempty"`
-	// Reserve is how ceilings are reserved: safe at once, lease by slices.
+	// Reserve is how ceilings are reserved: safe at once, so that work that has
+	// begun is never stopped for want of money; lease slice by slice, so that
+	// less money is tied up, and work whose next slice is refused is stopped in
+	// time to give its results back. Work that states no end of its own is always
+	// reserved slice by slice.
 	// +kubebuilder:validation:Enum=safe;lease
 	// +kubebuilder:default=safe
 	Reserve string `json:"reserve,omitempty"`

@@ -381,6 +381,10 @@ func (in *BurstSpec) DeepCopyInto(out *BurstSpec) {
 	out.MaxRunTime = in.MaxRunTime
 	in.Deadline.DeepCopyInto(&out.Deadline)
 	in.Until.DeepCopyInto(&out.Until)
+	if in.FirstUntil != nil {
+		in, out := &in.FirstUntil, &out.FirstUntil
+		*out = (*in).DeepCopy()
+	}
 	in.Data.DeepCopyInto(&out.Data)
 	if in.Refused != nil {
 		in, out := &in.Refused, &out.Refused
