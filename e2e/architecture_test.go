@@ -21,6 +21,7 @@ func mayImport() map[string]string {
 		"providers/fake":        "providers quota/money",
 		"providers/conformance": "providers quota/money",
 		"providers/openstack":   "providers",
+		"providers/ec2":         "providers",
 		"providers/ec2/ec2fake": "", // a test kit: an endpoint of EC2, from its reference
 
 		"datasync":        "datasync/seal",
