@@ -31,7 +31,7 @@ func (d *Driver) account(ctx context.Context, op string) (*account, error) {
 	if d.open != nil {
 		return d.open, nil
 	}
-	out, err := d.api.DescribeSubnets(ctx, &sdk.DescribeSubnetsInput{SubnetIds: d.config.Subnets})
+	out, err := d.api.describeSubnets(ctx, &sdk.DescribeSubnetsInput{SubnetIds: d.config.Subnets})
 	if codeOf(err) == "InvalidSubnetID.NotFound" {
 		err = &verdict{
 			providers.Rejected, providers.ScopeRegion,
@@ -67,7 +67,7 @@ func (d *Driver) image(ctx context.Context) (types.Image, error) {
 			},
 		}
 	}
-	out, err := d.api.DescribeImages(ctx, in)
+	out, err := d.api.describeImages(ctx, in)
 	if err != nil {
 		return types.Image{}, err
 	}

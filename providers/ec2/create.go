@@ -111,7 +111,7 @@ func (d *Driver) launch(ctx context.Context, a *account, req providers.Request, 
 	for _, kind := range []types.ResourceType{types.ResourceTypeInstance, types.ResourceTypeVolume, types.ResourceTypeNetworkInterface} {
 		in.TagSpecifications = append(in.TagSpecifications, types.TagSpecification{ResourceType: kind, Tags: markOf(req).tags()})
 	}
-	out, err := d.api.RunInstances(ctx, in)
+	out, err := d.api.runInstances(ctx, in)
 	if err != nil {
 		return instance{}, err
 	}

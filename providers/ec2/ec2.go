@@ -78,7 +78,7 @@ type Login struct {
 type Driver struct {
 	config Config
 	meter  providers.MeterRule
-	api    *sdk.Client
+	api    calls
 
 	opening chan struct{} // one look at the account at a time; a waiting caller can leave
 	open    *account      // nil: not looked at yet
@@ -116,7 +116,7 @@ func New(config Config) (*Driver, error) {
 		options.BaseEndpoint = aws.String(config.Endpoint)
 	}
 	d := &Driver{
-		config: config, meter: meter, api: sdk.New(options), opening: make(chan struct{}, 1),
+		config: config, meter: meter, api: newCalls(options), opening: make(chan struct{}, 1),
 		made: newRecent[struct{}](providers.ListDelay), stamps: newRecent[time.Time](providers.ListDelay), empty: newRecent[struct{}](emptyFor),
 	}
 	for i := range d.turns {

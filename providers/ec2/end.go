@@ -62,7 +62,7 @@ func (d *Driver) remove(ctx context.Context, i instance, held holding) error {
 	case providers.StateFailed: // over already: only its entry is left
 		err = d.tag(ctx, id, tag(keyEnded, stamp(time.Now())))
 	default:
-		_, err = d.api.TerminateInstances(ctx, &sdk.TerminateInstancesInput{InstanceIds: []string{id}})
+		_, err = d.api.terminateInstances(ctx, &sdk.TerminateInstancesInput{InstanceIds: []string{id}})
 		err = unsettled(err)
 	}
 	return errors.Join(err, d.removeParts(ctx, held.parts))
@@ -92,9 +92,9 @@ func (d *Driver) removeParts(ctx context.Context, parts []part) error {
 		}
 		var err error
 		if p.Kind == kindVolume {
-			_, err = d.api.DeleteVolume(ctx, &sdk.DeleteVolumeInput{VolumeId: aws.String(p.ID)})
+			_, err = d.api.deleteVolume(ctx, &sdk.DeleteVolumeInput{VolumeId: aws.String(p.ID)})
 		} else {
-			_, err = d.api.DeleteNetworkInterface(ctx, &sdk.DeleteNetworkInterfaceInput{NetworkInterfaceId: aws.String(p.ID)})
+			_, err = d.api.deleteInterface(ctx, &sdk.DeleteNetworkInterfaceInput{NetworkInterfaceId: aws.String(p.ID)})
 		}
 		if err != nil && !gone(err) {
 			failed = append(failed, fmt.Errorf("%s %s: %w", p.Kind, p.ID, err))
@@ -158,7 +158,7 @@ func (d *Driver) Extend(ctx context.Context, id string, until time.Time) error {
 
 // tag writes a tag of an instance that was seen.
 func (d *Driver) tag(ctx context.Context, id string, t types.Tag) error {
-	_, err := d.api.CreateTags(ctx, &sdk.CreateTagsInput{Resources: []string{id}, Tags: []types.Tag{t}})
+	_, err := d.api.createTags(ctx, &sdk.CreateTagsInput{Resources: []string{id}, Tags: []types.Tag{t}})
 	return unsettled(err)
 }
 

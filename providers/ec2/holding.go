@@ -58,29 +58,29 @@ func (d *Driver) holdOf(ctx context.Context, token string) (holding, error) {
 func (d *Driver) hold(ctx context.Context, filters ...types.Filter) (holding, error) {
 	filters = append(filters, tagged(keyInstallation, d.config.Installation))
 	var h holding
-	volumes := sdk.NewDescribeVolumesPaginator(d.api, &sdk.DescribeVolumesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	for volumes.HasMorePages() {
-		page, err := volumes.NextPage(ctx)
-		if err != nil {
-			return h, err
-		}
+	volumes := &sdk.DescribeVolumesInput{Filters: filters, MaxResults: aws.Int32(pageSize)}
+	err := eachPage(ctx, d.api.describeVolumes, volumes, &volumes.NextToken, func(page *sdk.DescribeVolumesOutput) *string {
 		for _, v := range page.Volumes {
 			h.addVolume(d.config.Installation, v)
 		}
+		return page.NextToken
+	})
+	if err != nil {
+		return holding{}, err
 	}
-	interfaces := sdk.NewDescribeNetworkInterfacesPaginator(d.api, &sdk.DescribeNetworkInterfacesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	for interfaces.HasMorePages() {
-		page, err := interfaces.NextPage(ctx)
-		if err != nil {
-			return h, err
-		}
+	cards := &sdk.DescribeNetworkInterfacesInput{Filters: filters, MaxResults: aws.Int32(pageSize)}
+	err = eachPage(ctx, d.api.describeInterfaces, cards, &cards.NextToken, func(page *sdk.DescribeNetworkInterfacesOutput) *string {
 		for _, n := range page.NetworkInterfaces {
 			h.addInterface(d.config.Installation, n)
 		}
+		return page.NextToken
+	})
+	if err != nil {
+		return holding{}, err
 	}
 	instances, err := d.describe(ctx, &sdk.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
 	if err != nil {
-		return h, err
+		return holding{}, err
 	}
 	h.instances = slices.DeleteFunc(instances, func(i instance) bool { return i.mark.installation != d.config.Installation })
 	return h, nil
@@ -89,12 +89,7 @@ func (d *Driver) hold(ctx context.Context, filters ...types.Filter) (holding, er
 // describe lists instances with their marks, from every page.
 func (d *Driver) describe(ctx context.Context, in *sdk.DescribeInstancesInput) ([]instance, error) {
 	var all []instance
-	pages := sdk.NewDescribeInstancesPaginator(d.api, in)
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
+	err := eachPage(ctx, d.api.describeInstances, in, &in.NextToken, func(page *sdk.DescribeInstancesOutput) *string {
 		for _, r := range page.Reservations {
 			for _, i := range r.Instances {
 				if m, ours := readTags(i.Tags); ours {
@@ -102,6 +97,10 @@ func (d *Driver) describe(ctx context.Context, in *sdk.DescribeInstancesInput) (
 				}
 			}
 		}
+		return page.NextToken
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
 }

@@ -46,12 +46,8 @@ func (d *Driver) Offers(ctx context.Context) ([]providers.Offer, error) {
 		return nil, failure(op, err)
 	}
 	var offers []providers.Offer
-	pages := sdk.NewDescribeInstanceTypesPaginator(d.api, &sdk.DescribeInstanceTypesInput{MaxResults: aws.Int32(100)})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, failure(op, err)
-		}
+	in := &sdk.DescribeInstanceTypesInput{MaxResults: aws.Int32(100)} // the most there may be
+	err = eachPage(ctx, d.api.describeTypes, in, &in.NextToken, func(page *sdk.DescribeInstanceTypesOutput) *string {
 		for _, t := range page.InstanceTypes {
 			gpu, source, ok := d.detect(t)
 			if !ok || !fits(t, image) {
@@ -64,6 +60,10 @@ func (d *Driver) Offers(ctx context.Context) ([]providers.Offer, error) {
 				}
 			}
 		}
+		return page.NextToken
+	})
+	if err != nil {
+		return nil, failure(op, err)
 	}
 	slices.SortFunc(offers, func(x, y providers.Offer) int { return strings.Compare(x.Key(), y.Key()) })
 	return offers, nil
@@ -72,17 +72,15 @@ func (d *Driver) Offers(ctx context.Context) ([]providers.Offer, error) {
 // offerings are the zones that sell a type.
 func (d *Driver) offerings(ctx context.Context) (map[string][]string, error) {
 	zones := map[string][]string{}
-	pages := sdk.NewDescribeInstanceTypeOfferingsPaginator(d.api, &sdk.DescribeInstanceTypeOfferingsInput{
-		LocationType: types.LocationTypeAvailabilityZone, MaxResults: aws.Int32(pageSize),
-	})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
+	in := &sdk.DescribeInstanceTypeOfferingsInput{LocationType: types.LocationTypeAvailabilityZone, MaxResults: aws.Int32(pageSize)}
+	err := eachPage(ctx, d.api.describeOfferings, in, &in.NextToken, func(page *sdk.DescribeInstanceTypeOfferingsOutput) *string {
 		for _, o := range page.InstanceTypeOfferings {
 			zones[string(o.InstanceType)] = append(zones[string(o.InstanceType)], aws.ToString(o.Location))
 		}
+		return page.NextToken
+	})
+	if err != nil {
+		return nil, err
 	}
 	return zones, nil
 }
