@@ -143,7 +143,9 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
 	c.DataDir, c.Identity, c.Link, c.Gate = s.DataDir, s.Identity, s.Link, s.Gate
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
-	c.Dialers = map[string]controller.Dialer{"fake": world.FakeDialer, "openstack": controller.DialOpenStack}
+	c.Dialers = map[string]controller.Dialer{
+		"fake": world.FakeDialer, "openstack": controller.DialOpenStack, "ec2": controller.DialEC2,
+	}
 	c.Version, c.Life.Waived = version(), s.Waived
 	for _, o := range []struct{ to, value *string }{
 		{&c.ClusterName, &s.ClusterName}, {&c.Metrics, &s.Metrics}, {&c.Life.Installation, &s.Installation},
