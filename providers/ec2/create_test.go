@@ -134,6 +134,21 @@ func TestTokenOfTheGone(t *testing.T) {
 	}
 }
 
+// The tag of an ended machine counts where EC2's own token can't: it doesn't
+// cover another zone.
+func TestTokenOfTheGoneInAnotherZone(t *testing.T) {
+	w := newWorld(t)
+	m := w.buy("tok-1")
+	if err := w.Driver.Delete(t.Context(), m.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.step(3 * time.Second)
+	moved := w.request("tok-1")
+	moved.Offer.Zone = "eu-central-1b"
+	_, err := w.Driver.Create(t.Context(), moved)
+	mustBe(t, err, providers.Rejected)
+}
+
 func TestUserData(t *testing.T) {
 	w := newWorld(t)
 	long := w.request("tok-1")

@@ -161,6 +161,18 @@ func TestNotFoundAfterSeen(t *testing.T) {
 	}
 }
 
+// A stamp is whole seconds, and none of them ends a lease early.
+func TestStampIsRoundedUp(t *testing.T) {
+	w := newWorld(t)
+	m := w.buy("tok-1")
+	if err := w.Driver.Extend(t.Context(), m.ID, m.Expires.Add(time.Hour+time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.list()[0].Expires, m.Expires.Add(time.Hour+time.Second); !got.Equal(want) {
+		t.Errorf("the stamp is %s, want %s", got, want)
+	}
+}
+
 // A stamp never moves back, also when tags lag behind what was written.
 func TestStampWhileTagsLag(t *testing.T) {
 	w := newWorld(t)

@@ -46,13 +46,11 @@ type verdict struct {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// unread is the code that the SDK gives to an answer without one: that of a
-// proxy on the way, which proves nothing.
-const unread = "UnknownError"
-
-// codeOf is the API's own name for its refusal, or "" when it has said nothing.
+// codeOf is the API's own name for its refusal, or "" when it has said nothing. To
+// an answer without a name, that of a proxy on the way, the SDK gives one that
+// means nothing here.
 func codeOf(err error) string {
-	if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() != unread {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return api.ErrorCode()
 	}
 	return ""
