@@ -3,7 +3,6 @@ package ec2
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,6 +16,7 @@ import (
 // the settings, and where machines can be attached there.
 type account struct {
 	subnets map[string]string // by zone
+	missing []string          // subnets of the settings that are not there
 }
 
 // account looks at the account once. A look that fails is repeated by the next
@@ -31,27 +31,49 @@ func (d *Driver) account(ctx context.Context, op string) (*account, error) {
 	if d.open != nil {
 		return d.open, nil
 	}
-	out, err := d.api.describeSubnets(ctx, &sdk.DescribeSubnetsInput{SubnetIds: d.config.Subnets})
-	if codeOf(err) == "InvalidSubnetID.NotFound" {
-		err = &verdict{
-			providers.Rejected, providers.ScopeRegion,
-			fmt.Errorf("%w: correct the provider's subnets, or its credential if that belongs to another account", err),
-		}
+	// By filter and not by id: one that is missing must not hide the others, or
+	// nothing could be deleted before the settings are right.
+	in := &sdk.DescribeSubnetsInput{Filters: []types.Filter{{Name: aws.String("subnet-id")}}}
+	for _, id := range d.config.Subnets {
+		in.Filters[0].Values = append(in.Filters[0].Values, exactly(id))
 	}
+	zones := map[string]string{}
+	err := eachPage(ctx, d.api.describeSubnets, in, &in.NextToken, func(page *sdk.DescribeSubnetsOutput) *string {
+		for _, s := range page.Subnets {
+			zones[aws.ToString(s.SubnetId)] = aws.ToString(s.AvailabilityZone)
+		}
+		return page.NextToken
+	})
 	if err != nil {
 		return nil, failure(op, err)
 	}
 	a := &account{subnets: map[string]string{}}
-	slices.SortFunc(out.Subnets, func(x, y types.Subnet) int {
-		return slices.Index(d.config.Subnets, aws.ToString(x.SubnetId)) - slices.Index(d.config.Subnets, aws.ToString(y.SubnetId))
-	})
-	for _, s := range out.Subnets {
-		if zone := aws.ToString(s.AvailabilityZone); a.subnets[zone] == "" {
-			a.subnets[zone] = aws.ToString(s.SubnetId)
+	for _, id := range d.config.Subnets {
+		switch zone, there := zones[id]; {
+		case !there:
+			a.missing = append(a.missing, id)
+		case a.subnets[zone] == "":
+			a.subnets[zone] = id
 		}
 	}
-	d.open = a
+	if len(a.subnets) == 0 {
+		return nil, failure(op, a.incomplete())
+	}
+	if len(a.missing) == 0 { // else it is looked at again: somebody may be making them
+		d.open = a
+	}
 	return a, nil
+}
+
+// incomplete says that subnets of the settings are not there, or returns nil.
+func (a *account) incomplete() error {
+	if len(a.missing) == 0 {
+		return nil
+	}
+	return &verdict{
+		providers.Rejected, providers.ScopeRegion,
+		fmt.Errorf("the account has no subnets %q: correct the provider's subnets, or its credential if that belongs to another account", a.missing),
+	}
 }
 
 // image is the image that machines boot from. A name counts among the account's

@@ -131,7 +131,9 @@ func (d *Driver) disks(image types.Image) []types.BlockDeviceMapping {
 		}
 		disk := &types.EbsBlockDevice{Encrypted: aws.Bool(true), DeleteOnTermination: aws.Bool(true), VolumeType: types.VolumeTypeGp3}
 		if aws.ToString(m.DeviceName) == aws.ToString(image.RootDeviceName) {
-			disk.VolumeSize = aws.Int32(d.rootGiB(image))
+			disk.VolumeSize = aws.Int32(d.rootGiB(image)) // its snapshot can't be named
+		} else {
+			disk.VolumeSize, disk.SnapshotId = m.Ebs.VolumeSize, m.Ebs.SnapshotId
 		}
 		all = append(all, types.BlockDeviceMapping{DeviceName: m.DeviceName, Ebs: disk})
 	}

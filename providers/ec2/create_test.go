@@ -59,6 +59,33 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+// Every volume of an image is encrypted and goes with its instance, and none is
+// smaller than what it is made from.
+func TestSecondDisk(t *testing.T) {
+	w := newWorld(t)
+	d := w.dial(func(c *Config) { c.Image = "ami-3" })
+	m, err := d.Create(t.Context(), w.request("tok-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := w.cloud.Existing()[0].Asked
+	for key, want := range map[string]string{
+		"1.Ebs.VolumeSize": "300", "1.Ebs.SnapshotId": "", "1.Ebs.Encrypted": "true",
+		"2.DeviceName": "/dev/sdb", "2.Ebs.VolumeSize": "50", "2.Ebs.SnapshotId": "snap-3-dev-sdb", "2.Ebs.Encrypted": "true",
+	} {
+		if got := asked["BlockDeviceMapping."+key]; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	if err := d.Delete(t.Context(), m.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.step(3 * time.Second)
+	if left := w.cloud.Existing(); len(left) != 0 {
+		t.Errorf("left is %+v", left)
+	}
+}
+
 // cases: D-35 ray-project/ray#57206, #49097: no stock is a server error, and is
 // asked for once.
 func TestSoldOutIsAskedOnce(t *testing.T) {

@@ -2,6 +2,7 @@ package ec2
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,24 @@ func TestPatterns(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].ID != m.ID {
 			t.Errorf("installation %q lists %+v, %v", name, list, err)
 		}
+	}
+}
+
+// One wrong subnet stops purchases, and no deletion.
+func TestOneSubnetIsMissing(t *testing.T) {
+	w := newWorld(t)
+	m := w.buy("tok-1")
+	d := w.dial(func(c *Config) { c.Subnets = []string{"subnet-gone", "subnet-b"} })
+	_, err := d.Offers(t.Context())
+	mustBe(t, err, providers.Rejected)
+	if !strings.Contains(err.Error(), `"subnet-gone"`) {
+		t.Errorf("the refusal does not name the subnet: %v", err)
+	}
+	if list, err := d.List(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	if err := d.Delete(t.Context(), m.ID); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -23,6 +23,9 @@ func failure(op string, err error) error {
 	e := &providers.Error{Kind: providers.OutcomeUnknown, Op: op, Err: err}
 	if code := codeOf(err); code != "" {
 		e.Kind, e.Scope = meaning(code)
+		if code == "RequestExpired" || code == "RequestTimeTooSkewed" {
+			e.Err = fmt.Errorf("%w (check the clock of this machine: a signature is good for 15 minutes)", err)
+		}
 	}
 	if res, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && res.Response != nil {
 		e.RetryAfter = wait(res.Response.Header)

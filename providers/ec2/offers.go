@@ -37,6 +37,9 @@ func (d *Driver) Offers(ctx context.Context) ([]providers.Offer, error) {
 		return nil, err
 	}
 	// What can't be made is not offered: a wrong name shows here, not at a purchase.
+	if err := a.incomplete(); err != nil {
+		return nil, failure(op, err)
+	}
 	image, err := d.image(ctx)
 	if err != nil {
 		return nil, failure(op, err)

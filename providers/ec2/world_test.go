@@ -69,6 +69,7 @@ func newWorld(t testing.TB) *world {
 		Subnets: []ec2fake.Subnet{{ID: "subnet-a", VPC: "vpc-1", Zone: both[0]}, {ID: "subnet-a2", VPC: "vpc-1", Zone: both[0]}, {ID: "subnet-b", VPC: "vpc-1", Zone: both[1]}},
 		Images: []ec2fake.Image{
 			{ID: "ami-1", Name: "gpu-node", Owner: "123456789012", Arch: "x86_64", RootDevice: "/dev/xvda", SizeGiB: 30, Keeps: true},
+			{ID: "ami-3", Name: "two-disks", Owner: "123456789012", Arch: "x86_64", RootDevice: "/dev/xvda", SizeGiB: 300, Keeps: true, DataGiB: 50},
 			{ID: "ami-2", Name: "gpu-node", Owner: "666666666666", Arch: "x86_64", RootDevice: "/dev/xvda", SizeGiB: 30},
 		},
 		Types: []ec2fake.Type{

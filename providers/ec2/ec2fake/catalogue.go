@@ -66,9 +66,13 @@ func describeImages(c *Cloud, cl call) (response, *refusal) {
 	}
 	var list []wireImage
 	for _, i := range all {
-		m := wireMapping{DeviceName: i.RootDevice}
-		m.EBS.SnapshotID, m.EBS.VolumeSize, m.EBS.DeleteOnTermination = "snap-"+i.ID[4:], i.SizeGiB, !i.Keeps
-		list = append(list, wireImage{i.ID, "available", i.Owner, i.Arch, i.Name, "ebs", i.RootDevice, []wireMapping{m}})
+		w := wireImage{i.ID, "available", i.Owner, i.Arch, i.Name, "ebs", i.RootDevice, nil}
+		for _, v := range i.volumes() {
+			m := wireMapping{DeviceName: v.device}
+			m.EBS.SnapshotID, m.EBS.VolumeSize, m.EBS.DeleteOnTermination = i.snapshot(v.device), v.sizeGiB, v.deletes
+			w.Devices = append(w.Devices, m)
+		}
+		list = append(list, w)
 	}
 	return &struct {
 		envelope

@@ -54,13 +54,14 @@ type Timing struct {
 // Subnet is a network in one zone.
 type Subnet struct{ ID, VPC, Zone string }
 
-// Image is an AMI with one root volume.
+// Image is an AMI.
 type Image struct {
 	ID, Name, Owner string
 	Arch            string // "x86_64" or "arm64"
 	RootDevice      string // for example "/dev/xvda"
 	SizeGiB         int    // of its snapshot
-	Keeps           bool   // its mapping does not delete the volume on termination
+	Keeps           bool   // its mapping does not delete the volumes on termination
+	DataGiB         int    // of a second volume, /dev/sdb; 0: none
 }
 
 // Type is an instance type.

@@ -246,14 +246,13 @@ func (c *Cloud) launch(cl call, o order) *instance {
 // volumesOf lays the request's block devices over the image's ("BlockDeviceMapping",
 // "EbsBlockDevice").
 func volumesOf(o order) []*volume {
-	root := &volume{device: o.image.RootDevice, sizeGiB: o.image.SizeGiB, kind: "gp2", deletes: !o.image.Keeps}
-	all := []*volume{root}
+	all := o.image.volumes()
 	for _, m := range o.form.items("BlockDeviceMapping") {
-		v := root
-		if m["DeviceName"] != root.device {
-			v = &volume{device: m["DeviceName"]}
-			all = append(all, v)
+		at := slices.IndexFunc(all, func(v *volume) bool { return v.device == m["DeviceName"] })
+		if at < 0 {
+			at, all = len(all), append(all, &volume{device: m["DeviceName"]})
 		}
+		v := all[at]
 		if size, refused := m.number("Ebs.VolumeSize", v.sizeGiB); refused == nil {
 			v.sizeGiB = size
 		}
@@ -264,6 +263,20 @@ func volumesOf(o order) []*volume {
 		v.deletes = m.flag("Ebs.DeleteOnTermination", v.deletes)
 	}
 	return all
+}
+
+// volumes are those of an image's block device mapping.
+func (i Image) volumes() []*volume {
+	all := []*volume{{device: i.RootDevice, sizeGiB: i.SizeGiB, kind: "gp2", deletes: !i.Keeps}}
+	if i.DataGiB > 0 {
+		all = append(all, &volume{device: "/dev/sdb", sizeGiB: i.DataGiB, kind: "gp2", deletes: !i.Keeps})
+	}
+	return all
+}
+
+// snapshot is what a volume of an image is made from.
+func (i Image) snapshot(device string) string {
+	return "snap-" + strings.TrimPrefix(i.ID, "ami-") + strings.ReplaceAll(device, "/", "-")
 }
 
 // told are tags that are there from the first moment ("TagSpecification": on
