@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,9 @@ func (d *Driver) remove(ctx context.Context, i instance, held holding) error {
 	default:
 		_, err = d.api.terminateInstances(ctx, &sdk.TerminateInstancesInput{InstanceIds: []string{id}})
 		err = unsettled(err)
+	}
+	if slices.ContainsFunc(held.alive(), func(other instance) bool { return aws.ToString(other.InstanceId) != id }) {
+		return err // a duplicate goes; what is free may be the other's
 	}
 	return errors.Join(err, d.removeParts(ctx, held.parts))
 }

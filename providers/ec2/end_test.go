@@ -53,6 +53,36 @@ func TestPartsThatStay(t *testing.T) {
 	mustBe(t, w.Driver.Delete(t.Context(), list[0].ID), providers.NotFound)
 }
 
+// Two machines of one token: the first one that goes leaves alone what may be the
+// other's. cases: D-4 kubernetes-sigs/cluster-api-provider-openstack#2088
+func TestDuplicate(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.Script(ec2fake.Fault{Action: "RunInstances", Effect: ec2fake.KeepsParts})
+	m := w.buy("tok-1")
+	if err := w.Driver.Delete(t.Context(), m.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.step(3 * time.Second) // volume and interface are free now
+	twin := m
+	twin.InstanceType = oneGPU
+	ids := []string{w.plant(twin), w.plant(twin)}
+	for n, want := range []int{2, 0} {
+		if err := w.Driver.Delete(t.Context(), ids[n]); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.step(3 * time.Second)
+		free := 0
+		for _, r := range w.cloud.Existing() {
+			if r.Instance == "" && r.Tags[keyToken] == "tok-1" && r.Kind != "instance" {
+				free++
+			}
+		}
+		if free != want {
+			t.Errorf("%d free parts after delete %d, want %d", free, n+1, want)
+		}
+	}
+}
+
 // A leftover without a token names nothing: it must not stand for everything.
 func TestLeftoverOfNothing(t *testing.T) {
 	w := newWorld(t)
