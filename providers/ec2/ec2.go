@@ -68,6 +68,9 @@ type Config struct {
 // defaultDiskGiB holds an operating system with drivers and some large images.
 const defaultDiskGiB = 200
 
+// shownFor is how long EC2 shows an instance that has terminated, about.
+const shownFor = time.Hour
+
 // Login is a key of an account.
 type Login struct {
 	AccessKey, SecretKey, SessionToken string
@@ -87,6 +90,7 @@ type Driver struct {
 	made   *recent[struct{}]  // by instance id: what lists may not show yet
 	stamps *recent[time.Time] // by instance id: what tags may not show yet
 	empty  *recent[struct{}]  // by type and zone: what was found without stock
+	over   *recent[struct{}]  // by instance id: failed launches whose end was asked for
 }
 
 // New returns the driver of one account. It makes no call.
@@ -117,7 +121,8 @@ func New(config Config) (*Driver, error) {
 	}
 	d := &Driver{
 		config: config, meter: meter, api: newCalls(options), opening: make(chan struct{}, 1),
-		made: newRecent[struct{}](providers.ListDelay), stamps: newRecent[time.Time](providers.ListDelay), empty: newRecent[struct{}](emptyFor),
+		made: newRecent[struct{}](providers.ListDelay), stamps: newRecent[time.Time](providers.ListDelay),
+		empty: newRecent[struct{}](emptyFor), over: newRecent[struct{}](2 * shownFor),
 	}
 	for i := range d.turns {
 		d.turns[i] = make(chan struct{}, 1)

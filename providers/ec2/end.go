@@ -60,8 +60,8 @@ func (d *Driver) remove(ctx context.Context, i instance, held holding) error {
 			return ended(providers.NotFound, id)
 		}
 	case providers.StateDeleting: // asked for
-	case providers.StateFailed: // over already: only its entry is left
-		err = d.tag(ctx, id, tag(keyEnded, stamp(time.Now())))
+	case providers.StateFailed:
+		err = d.forget(ctx, id)
 	default:
 		_, err = d.api.terminateInstances(ctx, &sdk.TerminateInstancesInput{InstanceIds: []string{id}})
 		err = unsettled(err)
@@ -70,6 +70,20 @@ func (d *Driver) remove(ctx context.Context, i instance, held holding) error {
 		return err // a duplicate goes; what is free may be the other's
 	}
 	return errors.Join(err, d.removeParts(ctx, held.parts))
+}
+
+// forget lets the entry of a failed launch leave the list: it costs nothing. The
+// tag tells other processes; where EC2 takes none on what has terminated, this
+// process remembers by itself until EC2 has forgotten.
+func (d *Driver) forget(ctx context.Context, id string) error {
+	err := d.tag(ctx, id, tag(keyEnded, stamp(time.Now())))
+	switch kind, _ := meaning(codeOf(err)); {
+	case err == nil, codeOf(err) != "" && kind != providers.Throttled && kind != providers.Unauthorized:
+		d.over.note(id, struct{}{}, time.Now())
+		return nil
+	default:
+		return err
+	}
 }
 
 // deleteLeftover removes the parts of a token of which no instance lives.

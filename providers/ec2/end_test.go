@@ -265,6 +265,29 @@ func TestFailedLaunchIsForgotten(t *testing.T) {
 	mustBe(t, other.Delete(t.Context(), m.ID), providers.NotFound)
 }
 
+// Where EC2 takes no tag on what has terminated, the entry leaves the list all the
+// same; where it wants to be left alone, the delete is repeated.
+func TestFailedLaunchThatTakesNoTag(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.Script(ec2fake.Fault{Action: "RunInstances", Effect: ec2fake.FailsLater, Code: "Server.InternalError", Message: "Internal error on launch"})
+	m := w.buy("tok-1")
+	w.clock.step(6 * time.Second)
+	w.cloud.Script(
+		ec2fake.Fault{Action: "CreateTags", Effect: ec2fake.Refused, Status: 503, Code: "RequestLimitExceeded", Message: "Request limit exceeded."},
+		ec2fake.Fault{Action: "CreateTags", Effect: ec2fake.Refused, Status: 400, Code: "IncorrectInstanceState", Message: "The instance has terminated"},
+	)
+	mustBe(t, w.Driver.Delete(t.Context(), m.ID), providers.Throttled)
+	if list := w.list(); len(list) != 1 {
+		t.Fatalf("listed %+v", list)
+	}
+	if err := w.Driver.Delete(t.Context(), m.ID); err != nil {
+		t.Fatal(err)
+	}
+	if list := w.list(); len(list) != 0 {
+		t.Errorf("listed %+v", list)
+	}
+}
+
 // The cloud's own record of the end is the moment at which it was asked for.
 func TestUsage(t *testing.T) {
 	w := newWorld(t)

@@ -93,6 +93,8 @@ func (d *Driver) describe(ctx context.Context, in *sdk.DescribeInstancesInput) (
 		for _, r := range page.Reservations {
 			for _, i := range r.Instances {
 				if m, ours := readTags(i.Tags); ours {
+					_, over := d.over.read(aws.ToString(i.InstanceId), time.Now())
+					m.ended = m.ended || over
 					all = append(all, instance{i, m})
 				}
 			}
