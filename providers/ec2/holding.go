@@ -3,6 +3,7 @@ package ec2
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ const (
 // holdOf lists what carries one token.
 func (d *Driver) holdOf(ctx context.Context, token string) (holding, error) {
 	h, err := d.hold(ctx, tagged(keyToken, token))
-	return h.of(token), err
+	return h.byToken()[token], err
 }
 
 // hold lists what carries this installation's mark and meets further filters.
@@ -134,32 +135,20 @@ func (h *holding) addInterface(installation string, n types.NetworkInterface) {
 	h.parts = append(h.parts, p)
 }
 
-// tokens are the tokens in a holding, sorted.
-func (h holding) tokens() []string {
-	var all []string
+// byToken cuts a holding into one for each token, compared in full.
+func (h holding) byToken() map[string]holding {
+	all := map[string]holding{}
 	for _, i := range h.instances {
-		all = append(all, i.mark.token)
+		one := all[i.mark.token]
+		one.instances = append(one.instances, i)
+		all[i.mark.token] = one
 	}
 	for _, p := range h.parts {
-		all = append(all, p.mark.token)
+		one := all[p.mark.token]
+		one.parts = append(one.parts, p)
+		all[p.mark.token] = one
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// of narrows a holding down to one token, compared in full.
-func (h holding) of(token string) (one holding) {
-	for _, i := range h.instances {
-		if i.mark.token == token {
-			one.instances = append(one.instances, i)
-		}
-	}
-	for _, p := range h.parts {
-		if p.mark.token == token {
-			one.parts = append(one.parts, p)
-		}
-	}
-	return one
+	return all
 }
 
 // alive are the instances that have not ended, the oldest first and failed ones
@@ -216,8 +205,9 @@ func (h holding) unseen() string {
 // that lives, and a leftover for each token that has parts and no instance.
 func (d *Driver) machines(h holding) []providers.Machine {
 	var list []providers.Machine
-	for _, token := range h.tokens() {
-		one := h.of(token)
+	all := h.byToken()
+	for _, token := range slices.Sorted(maps.Keys(all)) {
+		one := all[token]
 		alive := one.alive()
 		for n, i := range alive {
 			list = append(list, d.machine(i, one.partsOf(aws.ToString(i.InstanceId), n == 0)))

@@ -3,6 +3,7 @@ package ec2fake
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -81,13 +82,14 @@ func (c *Cloud) wire(i *instance, now time.Time) wireInstance {
 	if i.why.code != "" {
 		w.Reason = &wireReason{i.why.code, i.why.message}
 	}
-	for _, v := range sorted(c.volumes) {
+	for _, v := range c.volumes {
 		if v.instance == i.id {
 			m := wireMapping{DeviceName: v.device}
 			m.EBS.VolumeID, m.EBS.DeleteOnTermination = v.id, v.deletes
 			w.Devices = append(w.Devices, m)
 		}
 	}
+	slices.SortFunc(w.Devices, func(a, b wireMapping) int { return strings.Compare(a.DeviceName, b.DeviceName) })
 	for _, n := range c.interfaces {
 		if n.instance == i.id {
 			w.Address, w.Subnet, w.VPC = n.address, n.subnet.ID, n.subnet.VPC
