@@ -243,8 +243,8 @@ func TestMeaning(t *testing.T) {
 		kind  providers.Kind
 		scope providers.Scope
 	}{
-		{noStock, providers.SoldOut, providers.ScopeOffer},
-		{internal, providers.OutcomeUnknown, providers.ScopeOffer},
+		{noStock(), providers.SoldOut, providers.ScopeOffer},
+		{internal(), providers.OutcomeUnknown, providers.ScopeOffer},
 		// cases: D-42 kubernetes-sigs/karpenter#2275: a quota of one family stays there
 		{ec2fake.Fault{Status: 400, Code: "VcpuLimitExceeded"}, providers.LimitReached, providers.ScopeOffer},
 		{ec2fake.Fault{Status: 400, Code: "InsufficientFreeAddressesInSubnet"}, providers.LimitReached, providers.ScopeZone},

@@ -73,7 +73,7 @@ func (c *careless) step() {
 // fault draws what may happen to a call.
 func (c *careless) fault() ec2fake.Fault {
 	f := rapid.SampledFrom([]ec2fake.Fault{
-		noStock, internal,
+		noStock(), internal(),
 		{Effect: ec2fake.Refused, Status: 503, Code: "RequestLimitExceeded", Message: "Request limit exceeded."},
 		{Effect: ec2fake.ErrorAfter},
 		{Effect: ec2fake.Lost},

@@ -186,16 +186,20 @@ func (w *world) audit() []providers.Machine {
 	return all
 }
 
-// The words of refusals, from the API reference.
-var (
-	noStock  = ec2fake.Fault{Effect: ec2fake.Refused, Status: 500, Code: "InsufficientInstanceCapacity", Message: "We currently do not have sufficient capacity."}
-	internal = ec2fake.Fault{Effect: ec2fake.Refused, Status: 500, Code: "InternalError", Message: "An internal error has occurred."}
-)
+// noStock and internal are refusals of a launch, in the words of the API
+// reference.
+func noStock() ec2fake.Fault {
+	return ec2fake.Fault{Effect: ec2fake.Refused, Status: 500, Code: "InsufficientInstanceCapacity", Message: "We currently do not have sufficient capacity."}
+}
+
+func internal() ec2fake.Fault {
+	return ec2fake.Fault{Effect: ec2fake.Refused, Status: 500, Code: "InternalError", Message: "An internal error has occurred."}
+}
 
 // trouble translates the suite's troubles into faults of the account.
 func (w *world) trouble(trouble conformance.Trouble) error {
 	const run, end = "RunInstances", "TerminateInstances"
-	half, stuck := noStock, internal
+	half, stuck := noStock(), internal()
 	half.Effect, half.Action, stuck.Action = ec2fake.Leaves, run, "DeleteNetworkInterface"
 	slow := times()
 	switch trouble {
@@ -221,8 +225,8 @@ func (w *world) trouble(trouble conformance.Trouble) error {
 		f, ok := map[conformance.Trouble]ec2fake.Fault{
 			conformance.CreateLost:       {Effect: ec2fake.Lost},
 			conformance.CreateErrorAfter: {Effect: ec2fake.ErrorAfter},
-			conformance.CreateError:      internal,
-			conformance.CreateSoldOut:    noStock,
+			conformance.CreateError:      internal(),
+			conformance.CreateSoldOut:    noStock(),
 			conformance.CreateLimit:      {Effect: ec2fake.Refused, Status: 400, Code: "VcpuLimitExceeded", Message: "You have requested more vCPU capacity than your current vCPU limit of 0 allows."},
 			conformance.CreateInvalid:    {Effect: ec2fake.Refused, Status: 400, Code: "InvalidParameterValue", Message: "Invalid value for InstanceType."},
 			conformance.CreateThrottled:  {Effect: ec2fake.Refused, Status: 503, Code: "RequestLimitExceeded", Message: "Request limit exceeded.", RetryAfter: 7 * time.Second},
