@@ -21,6 +21,8 @@ func mayImport() map[string]string {
 		"providers/fake":        "providers quota/money",
 		"providers/conformance": "providers quota/money",
 		"providers/openstack":   "providers",
+		"providers/ec2":         "providers",
+		"providers/ec2/ec2fake": "", // a test kit: an endpoint of EC2, from its reference
 
 		"datasync":         "datasync/seal",
 		"datasync/seal":    "",
@@ -344,7 +346,7 @@ func requirements(t *testing.T) (paths []string) {
 // family is the module that holds the package, or the name that all modules of
 // its repository begin with.
 func family(modules []string, path string) string {
-	for _, many := range []string{"k8s.io", "sigs.k8s.io/cluster-api"} {
+	for _, many := range []string{"k8s.io", "sigs.k8s.io/cluster-api", "github.com/aws/aws-sdk-go-v2"} {
 		if under(path, []string{many}) {
 			return many
 		}

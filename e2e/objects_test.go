@@ -58,6 +58,27 @@ func objectsStory(t *testing.T, admin dynamic.Interface) {
 	})
 	t.Run("what a budget means never changes, its limit may", func(t *testing.T) { budgetStory(t, tenants) })
 	t.Run("a price that was written never changes", func(t *testing.T) { tariffStory(t, admin) })
+	t.Run("a provider at EC2 says where its machines are attached", func(t *testing.T) { providerStory(t, admin) })
+}
+
+func providerStory(t *testing.T, admin dynamic.Interface) {
+	provider := &v1alpha1.BurstProvider{
+		ObjectMeta: metav1.ObjectMeta{Name: "frankfurt"},
+		Spec: v1alpha1.BurstProviderSpec{
+			Driver: "ec2", Region: "eu-central-1", Country: "DE", CredentialsSecret: "frankfurt-credentials",
+			Legal:    v1alpha1.LegalFacts{Seat: "LU", Owner: "Amazon.com, Inc.", OwnerCountry: "US", SubjectTo: []string{"us-cloud-act"}},
+			Machines: v1alpha1.MachineSettings{Image: "ami-1", Network: "net"},
+		},
+	}
+	made := admin.Resource(v1alpha1.GroupVersion().WithResource("burstproviders"))
+	_, err := made.Create(t.Context(), object(t, provider, "BurstProvider"), metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "machines.subnets") {
+		t.Errorf("without subnets: %v, want a refusal that names them", err)
+	}
+	provider.Spec.Machines.Subnets = []string{"subnet-1"}
+	if _, err := made.Create(t.Context(), object(t, provider, "BurstProvider"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
 }
 
 func fixed(b *v1alpha1.TenantBudget, start, end time.Duration) {

@@ -11,6 +11,7 @@ import (
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/providers/ec2"
 	"spillway.dev/spillway/providers/openstack"
 )
 
@@ -93,5 +94,44 @@ func OpenStackConfig(p *v1alpha1.BurstProvider, credential map[string][]byte, in
 	return openstack.Config{
 		Provider: p.Name, Region: p.Spec.Region, Country: p.Spec.Country, Installation: installation, Login: login,
 		Image: m.Image, Network: m.Network, SecurityGroups: m.SecurityGroups, Addresses: m.AddressNetwork, GPUs: gpus,
+	}, nil
+}
+
+// amazonPool is the one source of public addresses that EC2's driver knows, by
+// EC2's own name for it.
+const amazonPool = "amazon"
+
+// DialEC2 is the driver "ec2" for [Config.Dialers]. The credentials Secret holds
+// accessKey and secretKey; see [ec2.ReadLogin].
+func DialEC2(p *v1alpha1.BurstProvider, credential map[string][]byte, installation string) (providers.Driver, error) {
+	config, err := EC2Config(p, credential, installation)
+	if err != nil {
+		return nil, err
+	}
+	d, err := ec2.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// EC2Config reads the driver's settings from a provider and its credential.
+func EC2Config(p *v1alpha1.BurstProvider, credential map[string][]byte, installation string) (ec2.Config, error) {
+	login, err := ec2.ReadLogin(credential)
+	if err != nil {
+		return ec2.Config{}, fmt.Errorf("credential of provider %s, Secret %s/%s: %w", p.Name, v1alpha1.SystemNamespace, p.Spec.CredentialsSecret, err)
+	}
+	m := p.Spec.Machines
+	if m.AddressNetwork != "" && m.AddressNetwork != amazonPool {
+		return ec2.Config{}, fmt.Errorf("machines.addressNetwork is %q: at EC2 it can be %q, or empty for no public address", m.AddressNetwork, amazonPool)
+	}
+	gpus := map[string]ec2.GPU{}
+	for name, stated := range m.GPUs {
+		gpus[name] = ec2.GPU{Model: stated.Model, Count: int(stated.Count)}
+	}
+	return ec2.Config{
+		Provider: p.Name, Region: p.Spec.Region, Country: p.Spec.Country, Installation: installation,
+		Endpoint: p.Spec.Endpoint, Login: login, Image: m.Image, Subnets: m.Subnets, SecurityGroups: m.SecurityGroups,
+		PublicAddress: m.AddressNetwork == amazonPool, DiskGiB: int(m.DiskGiB), GPUs: gpus,
 	}, nil
 }

@@ -144,7 +144,9 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
 	c.DataDir, c.Identity, c.Link, c.Gate = s.DataDir, s.Identity, s.Link, s.Gate
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
-	c.Dialers = map[string]controller.Dialer{"fake": world.FakeDialer, "openstack": controller.DialOpenStack}
+	c.Dialers = map[string]controller.Dialer{
+		"fake": world.FakeDialer, "openstack": controller.DialOpenStack, "ec2": controller.DialEC2,
+	}
 	c.Version, c.Life.Waived = version(), s.Waived
 	if c.KeyService, err = s.Keys.service(); err != nil {
 		return c, fmt.Errorf("configuration %s: %w", file, err)

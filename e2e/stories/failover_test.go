@@ -15,10 +15,11 @@ import (
 // TestOneSite: what may happen to a site under the default settings, one after
 // the other, as in one long day.
 func TestOneSite(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStage(t, withEC2)
 	c := s.start("day", nil)
 	t.Run("failover", func(t *testing.T) { s.on(t).failover(t) })
 	t.Run("gang", func(t *testing.T) { s.on(t).gang(t) })
+	t.Run("ec2", func(t *testing.T) { s.on(t).ec2(t) })
 	t.Run("deletion", func(t *testing.T) { s.on(t).deletion(t) })
 	t.Run("market", func(t *testing.T) { s.on(t).market() })
 	c.stop()

@@ -27,6 +27,7 @@ type BurstProvider struct {
 
 // BurstProviderSpec is what the operator states about a provider.
 //
+// +kubebuilder:validation:XValidation:rule="self.driver != 'ec2' || (has(self.machines) && has(self.machines.image) && has(self.machines.subnets) && size(self.machines.subnets) > 0)",message="driver ec2 needs machines.image and machines.subnets: the id of one subnet for each zone that machines may be bought in"
 // +kubebuilder:validation:XValidation:rule="self.driver == oldSelf.driver && self.region == oldSelf.region",message="driver and region of a provider are final: machines of the old account would be lost; create another BurstProvider"
 type BurstProviderSpec struct {
 	// Driver is the API that the cloud speaks.
@@ -59,7 +60,7 @@ type BurstProviderSpec struct {
 	// +optional
 	Prices map[string]Money `json:"prices,omitempty"`
 	// Machines says what the driver makes machines of; openstack needs image and
-	// network.
+	// network, ec2 needs image and subnets.
 	// +optional
 	Machines MachineSettings `json:"machines,omitempty"`
 	// +optional
@@ -80,14 +81,28 @@ type MachineSettings struct {
 	// Network that machines are attached to.
 	// +optional
 	Network string `json:"network,omitempty"`
-	// SecurityGroups of their ports; none means the account's default.
+	// Subnets that machines are attached to, by id, for ec2: the first one in a
+	// zone is taken, and machines are bought only in zones that have one.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=set
+	// +optional
+	Subnets []string `json:"subnets,omitempty"`
+	// SecurityGroups of their ports, by id for ec2; none means the account's
+	// default.
 	// +listType=set
 	// +optional
 	SecurityGroups []string `json:"securityGroups,omitempty"`
 	// AddressNetwork is where each machine's public address comes from; empty
-	// means that machines get none.
+	// means that machines get none. For ec2 it can be amazon only, the cloud's own
+	// pool.
 	// +optional
 	AddressNetwork string `json:"addressNetwork,omitempty"`
+	// DiskGiB is the size of the root volume for ec2; 200 unless stated, and
+	// never less than the image has. Other clouds' instance types say it.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16384
+	// +optional
+	DiskGiB int32 `json:"diskGiB,omitempty"`
 	// GPUs by instance type are the operator's own statements; they win over
 	// what the cloud says and what its names suggest.
 	// +optional
