@@ -98,6 +98,7 @@ func (f cacheFront) Lock() error {
 // listener serves a front at an address and can be asked to be gone.
 type listener struct {
 	server *http.Server
+	socket net.Listener
 	addr   string
 	failed chan error
 }
@@ -110,7 +111,7 @@ func listen(addr string, h http.Handler) (*listener, error) {
 	}
 	s := &listener{
 		server: &http.Server{Handler: h, ReadHeaderTimeout: time.Minute},
-		addr:   l.Addr().String(), failed: make(chan error, 1),
+		socket: l, addr: l.Addr().String(), failed: make(chan error, 1),
 	}
 	go func() { s.failed <- s.server.Serve(l) }()
 	return s, nil
@@ -120,6 +121,10 @@ func listen(addr string, h http.Handler) (*listener, error) {
 // still answers.
 func (s *listener) stop(ctx context.Context) error {
 	err := s.server.Close()
+	// A server that has not begun to serve does not know its socket yet.
+	if closed := s.socket.Close(); closed != nil && !errors.Is(closed, net.ErrClosed) {
+		err = errors.Join(err, closed)
+	}
 	conn, dialErr := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.addr)
 	if dialErr == nil {
 		return errors.Join(err, fmt.Errorf("something still answers at %s", s.addr), conn.Close())

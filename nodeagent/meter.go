@@ -148,7 +148,7 @@ func (m *meter) closeOver(now time.Time, holders, finished map[holding]Pod) erro
 		} else if !m.looked {
 			end = m.lastLook
 		} else if next, ok := heirOf(i.Device, holders); ok && next.Started.After(i.Start) {
-			end = earlier(next.Started, now)
+			end = earlier(later(next.Started, m.lastLook), now) // it ran at the last look
 		}
 		if err := m.close(i, later(i.Start, end)); err != nil {
 			return err

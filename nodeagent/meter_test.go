@@ -159,6 +159,21 @@ func TestMeter(t *testing.T) {
 			},
 			want: []string{"a gpu-0 0s-10s", "b gpu-0 10s-20s"},
 		},
+		// The start of the second is known by a clock that was stepped since. The
+		// first was seen with the device until the last look, and pays for that.
+		"a clock step between a start and the look at it takes nothing from the pod before": {
+			play: func(b *bench) {
+				b.run("a", "gpu-0")
+				b.pass(30 * time.Second)
+				delete(b.pods, "a")
+				b.run("b", "gpu-0")
+				b.skew = 20 * time.Second
+				b.pass(10 * time.Second)
+				delete(b.pods, "b")
+				b.look()
+			},
+			want: []string{"a gpu-0 0s-30s", "b gpu-0 30s-40s"},
+		},
 		// cases: N36: the same name, another pod.
 		"a pod that is made again under its name is two records": {
 			play: func(b *bench) {

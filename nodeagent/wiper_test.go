@@ -253,6 +253,18 @@ func TestListener(t *testing.T) {
 	}
 }
 
+// So is one that had opened its socket and not begun to serve.
+func TestListenerStoppedAtOnce(t *testing.T) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{server: &http.Server{ReadHeaderTimeout: time.Second}, socket: socket, addr: socket.Addr().String()}
+	if err := l.stop(t.Context()); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
 // Filling the cache gives way to a wipe and never comes back.
 func TestStagingGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
