@@ -28,6 +28,10 @@ func demoCommand() *cobra.Command {
 			if o.BinDir == "" {
 				o.BinDir = filepath.Dir(self)
 			}
+			// Processes are started from it in folders of their own.
+			if o.BinDir, err = filepath.Abs(o.BinDir); err != nil {
+				return fmt.Errorf("demo: --bin: %w", err)
+			}
 			return demo.Run(cmd.Context(), o)
 		},
 	}
