@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,7 +89,9 @@ func (s *Snapshot) followAround(inv Inventory) error {
 	told := note(now, "Namespace", inv.Namespaces) && note(now, "PersistentVolume", inv.Volumes) &&
 		note(now, "PersistentVolumeClaim", inv.Claims) && note(now, "StorageClass", inv.StorageClasses) &&
 		note(now, "CSINode", inv.CSINodes) && note(now, "CSIDriver", inv.CSIDrivers)
-	if told && s.sim != nil && equal(now, s.track.around) {
+	if !told {
+		now = nil // and the next time there is nothing that could be the same
+	} else if s.track.around != nil && maps.Equal(now, s.track.around) {
 		return nil
 	}
 	sim, err := newSimulator(inv, sharedLister{s})
@@ -108,18 +111,6 @@ func note[T metav1.Object](versions map[aroundKey]version, kind string, objects 
 			return false
 		}
 		versions[aroundKey{kind, o.GetNamespace(), o.GetName()}] = v
-	}
-	return true
-}
-
-func equal(a, b map[aroundKey]version) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for key, v := range a {
-		if b[key] != v {
-			return false
-		}
 	}
 	return true
 }

@@ -279,6 +279,32 @@ func ask(t *rapid.T, p *corev1.Pod, field string) {
 	}
 }
 
+// Objects without a version are looked at anew each time, and so is the cluster
+// without them.
+func TestFollowAroundWithoutVersions(t *testing.T) {
+	claim, volume := boundClaim("data"), localVolume("data", "home")
+	volume.ResourceVersion = ""
+	s := cluster(t, placement.Inventory{
+		Nodes:  []*corev1.Node{node("home", 8)},
+		Claims: []*corev1.PersistentVolumeClaim{claim}, Volumes: []*corev1.PersistentVolume{volume},
+	})
+	for turn, want := range []string{
+		"reader on home",
+		`reader nowhere, no node fits: persistentvolumeclaim "data" not found`,
+	} {
+		if turn == 1 {
+			if err := s.Follow(placement.Inventory{Nodes: []*corev1.Node{node("home", 8)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Fork()
+		if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{pod("reader", 0, claiming("data"))}})); got != want {
+			t.Errorf("turn %d: Fit() = %q, want %q", turn, got, want)
+		}
+		s.Revert()
+	}
+}
+
 // What was known of a node that fell, or of a pod that has changed, is void.
 func TestFollowForgets(t *testing.T) {
 	east := labelled(corev1.LabelTopologyZone, "east")
