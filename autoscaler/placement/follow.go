@@ -131,6 +131,10 @@ func (s *Snapshot) followNodes(nodes []*corev1.Node) (map[string]*refill, error)
 			own := *n
 			dirty[n.Name] = &refill{node: &own}
 			s.track.nodes[n.Name] = v
+			if had {
+				s.affinity.host(s.nodes[at].Node(), -1)
+			}
+			s.affinity.host(&own, 1)
 			if err := s.sim.nodes.Update(&own); err != nil {
 				return nil, fmt.Errorf("index node %s: %w", n.Name, err)
 			}
@@ -158,6 +162,7 @@ func (s *Snapshot) renumber(nodes []*corev1.Node) error {
 	for name, at := range was {
 		if _, stays := s.index[name]; !stays {
 			delete(s.track.nodes, name)
+			s.affinity.host(old[at].Node(), -1)
 			if err := s.sim.nodes.Delete(old[at].Node()); err != nil {
 				return fmt.Errorf("take node %s out of the index: %w", name, err)
 			}

@@ -76,6 +76,7 @@ func (h *living) act(t *rapid.T, what string) {
 		i := anyOf(len(h.nodes))
 		n := h.nodes[i].DeepCopy()
 		n.Labels[corev1.LabelTopologyZone], n.ResourceVersion = zone, h.next()
+		n.Labels[corev1.LabelHostname] = rapid.SampledFrom([]string{n.Name, "localhost"}).Draw(t, "host")
 		h.nodes[i] = n
 	case what == "fall":
 		i := anyOf(len(h.nodes))
@@ -302,6 +303,35 @@ func TestFollowAroundWithoutVersions(t *testing.T) {
 			t.Errorf("turn %d: Fit() = %q, want %q", turn, got, want)
 		}
 		s.Revert()
+	}
+}
+
+// One name of a host can stand for several nodes: what a pod on one of them
+// refused on another is not remembered when it has ended.
+func TestFollowNodesOfOneHost(t *testing.T) {
+	host := labelled(corev1.LabelHostname, "localhost")
+	a, b := node("a", 1, host), node("b", 2, host)
+	for _, n := range []*corev1.Node{a, b} {
+		n.UID, n.ResourceVersion = types.UID(n.Name), "1"
+	}
+	shy := pod("shy", 1, apart(corev1.LabelHostname), on("a"))
+	next := pod("next", 2)
+	shy.ResourceVersion, next.ResourceVersion = "1", "2"
+	inv := placement.Inventory{Nodes: []*corev1.Node{a, b}, Pods: []*corev1.Pod{shy}}
+	s := cluster(t, inv)
+	for _, want := range []string{
+		"next nowhere, 0/2 nodes fit: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't satisfy existing pods anti-affinity rules",
+		"next on b",
+	} {
+		if err := s.Follow(inv); err != nil {
+			t.Fatal(err)
+		}
+		s.Fork()
+		if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{next}})); got != want {
+			t.Errorf("Fit() = %q, want %q", got, want)
+		}
+		s.Revert()
+		inv.Pods = nil
 	}
 }
 
