@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -102,16 +101,16 @@ func (c *Cycle) Once(ctx context.Context) error {
 // apply writes what was decided. Each decision stands alone: one that can't be
 // written does not hold up the others.
 func (c *Cycle) apply(ctx context.Context, p plan.Plan) error {
-	var first error
+	first := c.observed(ctx, p)
 	for _, d := range p.Decisions {
-		if err := c.applyOne(ctx, p.At, d); err != nil && first == nil {
+		if err := c.applyOne(ctx, d); err != nil && first == nil {
 			first = fmt.Errorf("apply decision on %s: %w", d.Owner, err)
 		}
 	}
 	return first
 }
 
-func (c *Cycle) applyOne(ctx context.Context, at time.Time, d plan.Decision) error {
+func (c *Cycle) applyOne(ctx context.Context, d plan.Decision) error {
 	switch d.Verdict {
 	case plan.Buy:
 		burst, err := burstOf(*d.Burst, d.Refusals)
@@ -123,9 +122,6 @@ func (c *Cycle) applyOne(ctx context.Context, at time.Time, d plan.Decision) err
 		}
 		return c.Teller.TellOwner(ctx, d.Owner, "BurstPlanned", d.Message)
 	case plan.WouldBuy:
-		if err := c.observed(ctx, at, d); err != nil {
-			return err
-		}
 		return c.Teller.TellOwner(ctx, d.Owner, "BurstObserved", d.Message)
 	case plan.Refuse:
 		return c.Teller.TellOwner(ctx, d.Owner, "BurstRefused", told(d))
@@ -196,38 +192,3 @@ func offerOf(o providers.Offer, price v1alpha1.Money) v1alpha1.OfferReference {
 }
 
 func moneyOf(a money.Amount) v1alpha1.Money { return v1alpha1.Money(a.String()) }
-
-// observed keeps what would have been bought in the tenant's status.
-func (c *Cycle) observed(ctx context.Context, at time.Time, d plan.Decision) error {
-	t := &v1alpha1.BurstTenant{}
-	if err := c.Client.Get(ctx, types.NamespacedName{Name: d.Tenant}, t); err != nil {
-		return fmt.Errorf("read tenant %s: %w", d.Tenant, err)
-	}
-	price := money.Amount{Nano: d.Burst.Hourly.NanoPerHour, Currency: d.Burst.Hourly.Currency}
-	entry := v1alpha1.ObservedBurst{
-		Owner: d.Owner.String(), Offer: d.Burst.Offer.Key(), PricePerHour: moneyOf(price),
-		Ceiling: moneyOf(d.Burst.Ceiling), Expected: moneyOf(d.Burst.Expected), Message: d.Message, At: metav1.NewTime(at),
-	}
-	if saved := d.Burst.LocalAt.Sub(d.Burst.ReadyAt); !d.Burst.LocalAt.IsZero() && saved > 0 {
-		entry.SavedWaiting = &metav1.Duration{Duration: saved}
-	}
-	old := t.DeepCopy()
-	for i := range t.Status.Observed {
-		if was := &t.Status.Observed[i]; was.Owner == entry.Owner {
-			if again := *was; again.Offer == entry.Offer && again.Ceiling == entry.Ceiling && again.Message == entry.Message {
-				return nil // only time has gone on
-			}
-			t.Status.Observed = append(t.Status.Observed[:i], t.Status.Observed[i+1:]...)
-			break
-		}
-	}
-	const keep = v1alpha1.ObservedKept
-	if n := len(t.Status.Observed); n >= keep {
-		t.Status.Observed = t.Status.Observed[n-keep+1:]
-	}
-	t.Status.Observed = append(t.Status.Observed, entry)
-	if err := c.Client.Status().Patch(ctx, t, client.MergeFrom(old)); err != nil {
-		return fmt.Errorf("record observation for tenant %s: %w", d.Tenant, err)
-	}
-	return nil
-}

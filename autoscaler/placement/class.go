@@ -109,16 +109,21 @@ func (s *Snapshot) forgetClasses(rules []string) {
 }
 
 // turnOver begins a turn: pods that were not asked for in the last one are
-// forgotten, and the classes that none of the others is of.
+// forgotten, the classes that none of the others is of, and how much is free of
+// what none of these needs: pods may ask for resources of any name.
 func (s *Snapshot) turnOver() {
-	classes := map[string]*class{}
+	classes, needed := map[string]*class{}, map[corev1.ResourceName]bool{}
 	for uid, k := range s.known {
 		if k.turn != s.track.turn {
 			delete(s.known, uid)
 			continue
 		}
 		classes[k.class.key] = k.class
+		for _, need := range k.class.needs {
+			needed[need.name] = true
+		}
 	}
+	maps.DeleteFunc(s.free, func(name corev1.ResourceName, _ []int64) bool { return !needed[name] })
 	s.classes, s.byPod = classes, make(map[*corev1.Pod]*class, len(s.byPod))
 	s.track.turn++
 }

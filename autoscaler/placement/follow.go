@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,7 +89,9 @@ func (s *Snapshot) followAround(inv Inventory) error {
 	told := note(now, "Namespace", inv.Namespaces) && note(now, "PersistentVolume", inv.Volumes) &&
 		note(now, "PersistentVolumeClaim", inv.Claims) && note(now, "StorageClass", inv.StorageClasses) &&
 		note(now, "CSINode", inv.CSINodes) && note(now, "CSIDriver", inv.CSIDrivers)
-	if told && s.sim != nil && equal(now, s.track.around) {
+	if !told {
+		now = nil // and the next time there is nothing that could be the same
+	} else if s.track.around != nil && maps.Equal(now, s.track.around) {
 		return nil
 	}
 	sim, err := newSimulator(inv, sharedLister{s})
@@ -112,18 +115,6 @@ func note[T metav1.Object](versions map[aroundKey]version, kind string, objects 
 	return true
 }
 
-func equal(a, b map[aroundKey]version) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for key, v := range a {
-		if b[key] != v {
-			return false
-		}
-	}
-	return true
-}
-
 // followNodes puts the nodes in order and returns those that are new or changed.
 func (s *Snapshot) followNodes(nodes []*corev1.Node) (map[string]*refill, error) {
 	nodes = slices.Clone(nodes)
@@ -140,6 +131,10 @@ func (s *Snapshot) followNodes(nodes []*corev1.Node) (map[string]*refill, error)
 			own := *n
 			dirty[n.Name] = &refill{node: &own}
 			s.track.nodes[n.Name] = v
+			if had {
+				s.affinity.host(s.nodes[at].Node(), -1)
+			}
+			s.affinity.host(&own, 1)
 			if err := s.sim.nodes.Update(&own); err != nil {
 				return nil, fmt.Errorf("index node %s: %w", n.Name, err)
 			}
@@ -167,6 +162,7 @@ func (s *Snapshot) renumber(nodes []*corev1.Node) error {
 	for name, at := range was {
 		if _, stays := s.index[name]; !stays {
 			delete(s.track.nodes, name)
+			s.affinity.host(old[at].Node(), -1)
 			if err := s.sim.nodes.Delete(old[at].Node()); err != nil {
 				return fmt.Errorf("take node %s out of the index: %w", name, err)
 			}

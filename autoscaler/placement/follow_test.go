@@ -76,6 +76,7 @@ func (h *living) act(t *rapid.T, what string) {
 		i := anyOf(len(h.nodes))
 		n := h.nodes[i].DeepCopy()
 		n.Labels[corev1.LabelTopologyZone], n.ResourceVersion = zone, h.next()
+		n.Labels[corev1.LabelHostname] = rapid.SampledFrom([]string{n.Name, "localhost"}).Draw(t, "host")
 		h.nodes[i] = n
 	case what == "fall":
 		i := anyOf(len(h.nodes))
@@ -276,6 +277,61 @@ func ask(t *rapid.T, p *corev1.Pod, field string) {
 		if len(list) > 0 {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Reason: rapid.SampledFrom([]string{corev1.PodReasonInfeasible, corev1.PodReasonDeferred}).Draw(t, "why")}}
 		}
+	}
+}
+
+// Objects without a version are looked at anew each time, and so is the cluster
+// without them.
+func TestFollowAroundWithoutVersions(t *testing.T) {
+	claim, volume := boundClaim("data"), localVolume("data", "home")
+	volume.ResourceVersion = ""
+	s := cluster(t, placement.Inventory{
+		Nodes:  []*corev1.Node{node("home", 8)},
+		Claims: []*corev1.PersistentVolumeClaim{claim}, Volumes: []*corev1.PersistentVolume{volume},
+	})
+	for turn, want := range []string{
+		"reader on home",
+		`reader nowhere, no node fits: persistentvolumeclaim "data" not found`,
+	} {
+		if turn == 1 {
+			if err := s.Follow(placement.Inventory{Nodes: []*corev1.Node{node("home", 8)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Fork()
+		if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{pod("reader", 0, claiming("data"))}})); got != want {
+			t.Errorf("turn %d: Fit() = %q, want %q", turn, got, want)
+		}
+		s.Revert()
+	}
+}
+
+// One name of a host can stand for several nodes: what a pod on one of them
+// refused on another is not remembered when it has ended.
+func TestFollowNodesOfOneHost(t *testing.T) {
+	host := labelled(corev1.LabelHostname, "localhost")
+	a, b := node("a", 1, host), node("b", 2, host)
+	for _, n := range []*corev1.Node{a, b} {
+		n.UID, n.ResourceVersion = types.UID(n.Name), "1"
+	}
+	shy := pod("shy", 1, apart(corev1.LabelHostname), on("a"))
+	next := pod("next", 2)
+	shy.ResourceVersion, next.ResourceVersion = "1", "2"
+	inv := placement.Inventory{Nodes: []*corev1.Node{a, b}, Pods: []*corev1.Pod{shy}}
+	s := cluster(t, inv)
+	for _, want := range []string{
+		"next nowhere, 0/2 nodes fit: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't satisfy existing pods anti-affinity rules",
+		"next on b",
+	} {
+		if err := s.Follow(inv); err != nil {
+			t.Fatal(err)
+		}
+		s.Fork()
+		if got := tell(fit(t, s, placement.Ask{Pods: []*corev1.Pod{next}})); got != want {
+			t.Errorf("Fit() = %q, want %q", got, want)
+		}
+		s.Revert()
+		inv.Pods = nil
 	}
 }
 

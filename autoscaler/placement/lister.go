@@ -75,6 +75,10 @@ type affinityLists struct {
 	// far says that a pod keeps others off further nodes than its own. The
 	// list of such nodes doesn't tell: by default the framework leaves it empty.
 	far bool
+	// hosts counts the nodes by the name of their host, and twins the names that
+	// more than one has: there a rule about one host reaches further, too.
+	hosts map[string]int
+	twins int
 	// rules are the labels that required anti-affinity of pods on nodes looks
 	// at, or once did, or will on a fresh machine; sorted.
 	rules []string
@@ -93,11 +97,27 @@ func (a *affinityLists) forget() {
 	a.epoch++
 }
 
+// host counts a node of the cluster that comes (1) or goes (-1).
+func (a *affinityLists) host(n *corev1.Node, by int) {
+	name, named := n.Labels[corev1.LabelHostname]
+	if !named {
+		return
+	}
+	before := a.hosts[name]
+	if a.hosts[name] += by; a.hosts[name] == 0 {
+		delete(a.hosts, name)
+	}
+	if min(before, before+by) == 1 {
+		a.twins += by
+		a.forget()
+	}
+}
+
 func (a *affinityLists) fresh(nodes []fwk.NodeInfo) *affinityLists {
 	if !a.stale {
 		return a
 	}
-	*a = affinityLists{epoch: a.epoch, rules: a.rules}
+	*a = affinityLists{epoch: a.epoch, rules: a.rules, hosts: a.hosts, twins: a.twins}
 	for _, n := range nodes {
 		if len(n.GetPodsWithAffinity()) > 0 {
 			a.any = append(a.any, n)
@@ -115,6 +135,7 @@ func (a *affinityLists) fresh(nodes []fwk.NodeInfo) *affinityLists {
 			a.wide = append(a.wide, n)
 		}
 	}
+	a.far = a.far || a.twins > 0 && len(a.anti) > 0
 	return a
 }
 

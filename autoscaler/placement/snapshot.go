@@ -83,7 +83,7 @@ type layer struct {
 // own default configuration or an object cannot be indexed.
 func New(inv Inventory) (*Snapshot, error) {
 	s := &Snapshot{index: map[string]int{}, free: freeIndex{}, track: tracked{nodes: map[string]version{}, pods: map[types.UID]*boundPod{}}}
-	s.affinity.forget()
+	s.affinity = affinityLists{stale: true, hosts: map[string]int{}}
 	if err := s.Follow(inv); err != nil {
 		return nil, err
 	}

@@ -5,19 +5,21 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Captured returns a state that can be kept and shown: it decides as s does,
 // and holds no more of the objects than that takes. Values of environment
-// variables, commands, arguments, probes, messages of containers, addresses and
-// the annotations of others are left out, since secrets and the names of people
-// stand there. What stays are names of objects, labels and images: rules ask
-// about them. The state s is not changed.
+// variables, commands, arguments, probes, messages of containers, addresses, how
+// volumes are mounted and the annotations of others are left out, since secrets
+// and the names of people stand there. What stays are names of objects, labels
+// and images: rules ask about them. The state s is not changed.
 func Captured(s State) State {
 	c := &s.Cluster
 	c.Nodes = each(c.Nodes, func(n *corev1.Node) {
 		bare(n)
+		n.Annotations = nil // nobody decides by them, and addresses stand there
 		n.Status.Addresses, n.Status.Images, n.Status.NodeInfo = nil, nil, corev1.NodeSystemInfo{}
 		n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "", nil, ""
 	})
@@ -34,9 +36,17 @@ func Captured(s State) State {
 		bareSpec(&d.Spec.Template.Spec)
 	}
 	c.Namespaces = bareEach(c.Namespaces)
-	c.Volumes = bareEach(c.Volumes)
+	c.Volumes = each(c.Volumes, func(v *corev1.PersistentVolume) {
+		bare(v)
+		v.Spec.MountOptions = nil
+		v.Spec.CSI = changed(v.Spec.CSI, func(s *corev1.CSIPersistentVolumeSource) { s.VolumeAttributes = nil })
+		v.Spec.FlexVolume = changed(v.Spec.FlexVolume, func(s *corev1.FlexPersistentVolumeSource) { s.Options = nil })
+	})
 	c.Claims = bareEach(c.Claims)
-	c.StorageClasses = bareEach(c.StorageClasses)
+	c.StorageClasses = each(c.StorageClasses, func(class *storagev1.StorageClass) {
+		bare(class)
+		class.MountOptions, class.Parameters = nil, nil
+	})
 	c.CSINodes = bareEach(c.CSINodes)
 	c.CSIDrivers = bareEach(c.CSIDrivers)
 	s.Tenants = bareEach(s.Tenants)
@@ -51,6 +61,16 @@ func each[T any](list []T, change func(*T)) []T {
 		change(&list[i])
 	}
 	return list
+}
+
+// changed is a changed copy of what a pointer leads to, nil for nil.
+func changed[T any](old *T, change func(*T)) *T {
+	if old == nil {
+		return nil
+	}
+	own := *old
+	change(&own)
+	return &own
 }
 
 // object is a pointer to T with metadata.
@@ -98,4 +118,12 @@ func bareSpec(s *corev1.PodSpec) {
 			c.Env = each(c.Env, func(e *corev1.EnvVar) { e.Value = "" })
 		})
 	}
+	s.Volumes = each(s.Volumes, func(v *corev1.Volume) {
+		v.CSI = changed(v.CSI, func(s *corev1.CSIVolumeSource) { s.VolumeAttributes = nil })
+		v.FlexVolume = changed(v.FlexVolume, func(s *corev1.FlexVolumeSource) { s.Options = nil })
+		v.GitRepo = changed(v.GitRepo, func(s *corev1.GitRepoVolumeSource) { s.Repository = "" })
+		v.Ephemeral = changed(v.Ephemeral, func(s *corev1.EphemeralVolumeSource) {
+			s.VolumeClaimTemplate = changed(s.VolumeClaimTemplate, func(t *corev1.PersistentVolumeClaimTemplate) { bare(t) })
+		})
+	})
 }

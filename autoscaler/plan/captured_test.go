@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -33,6 +34,44 @@ func TestCapturedDecidesAlike(t *testing.T) {
 			t.Fatalf("something confidential was kept: %s", text(t, captured))
 		}
 	})
+}
+
+// How volumes are mounted is where passwords of file servers stand, and an
+// address stands in more places than the status of a node.
+func TestCapturedTellsNothingOfMounts(t *testing.T) {
+	confided := map[string]string{"password": confidence}
+	claim := &corev1.PersistentVolumeClaimTemplate{}
+	confideIn(claim)
+	g := site().node("rack1", 1).gang("train", 2).pods(func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "share", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "smb.csi.k8s.io", VolumeAttributes: confided}}},
+			{Name: "old", VolumeSource: corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Driver: "example.org/cifs", Options: confided}}},
+			{Name: "code", VolumeSource: corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{Repository: "https://me:" + confidence + "@git.example.org/code"}}},
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: claim}}},
+		}
+	})
+	c := &g.s.Cluster
+	c.Nodes[0].Annotations = map[string]string{"alpha.kubernetes.io/provided-node-ip": confidence}
+	c.Volumes = []corev1.PersistentVolume{{}, {}}
+	c.Volumes[0].Spec.MountOptions = []string{"username=me", "password=" + confidence}
+	c.Volumes[0].Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "smb.csi.k8s.io", VolumeHandle: "share", VolumeAttributes: confided}
+	c.Volumes[1].Spec.FlexVolume = &corev1.FlexPersistentVolumeSource{Driver: "example.org/cifs", Options: confided}
+	c.StorageClasses = []storagev1.StorageClass{{Parameters: confided, MountOptions: []string{"password=" + confidence}}}
+
+	before := text(t, g.s)
+	captured := plan.Captured(g.s)
+	if kept := text(t, captured); strings.Contains(kept, confidence) {
+		t.Errorf("something confidential was kept: %s", kept)
+	}
+	if text(t, g.s) != before {
+		t.Error("the state was changed")
+	}
+	if diff := cmp.Diff(plan.Decide(g.s), plan.Decide(captured)); diff != "" {
+		t.Errorf("the captured state decides differently:\n%s", diff)
+	}
+	if got := captured.Cluster.Volumes[0].Spec.CSI; got.Driver != "smb.csi.k8s.io" || got.VolumeHandle != "share" {
+		t.Errorf("the volume is %+v; filters count by its driver and handle", got)
+	}
 }
 
 const confidence = "hunter2"
@@ -96,7 +135,7 @@ func confideSpec(s *corev1.PodSpec) {
 	}
 }
 
-func text(t *rapid.T, v any) string {
+func text(t rapid.TB, v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func (p *Planner) Decide(s State) Plan {
 }
 
 // follow brings the simulated cluster to the state's. One that could not follow
-// is built anew the next time.
+// is built anew the next time, and with it the stocks: it has learned their rules.
 func (p *Planner) follow(c *Cluster) (err error) {
 	if p.cluster == nil {
 		p.cluster, err = placement.New(inventory(c))
@@ -59,7 +59,7 @@ func (p *Planner) follow(c *Cluster) (err error) {
 		err = p.cluster.Follow(inventory(c))
 	}
 	if err != nil {
-		p.cluster = nil
+		*p = Planner{}
 	}
 	return err
 }

@@ -139,3 +139,28 @@ func TestPlannerRecovers(t *testing.T) {
 		}
 	}
 }
+
+// The rules of DaemonSets tell pods apart in a snapshot that was built anew, too.
+func TestPlannerRecoversWithRules(t *testing.T) {
+	g := site().offer("ovh", 2, "1 EUR").gang("train", 1).times(2).daemonSet("1").work(func(w *plan.Gang) {
+		w.Pods[0].Labels, w.Pods[1].Labels = map[string]string{"app": "quiet"}, map[string]string{"app": "loud"}
+	})
+	g.s.Cluster.DaemonSets[0].Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: corev1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{},
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "loud"}},
+		}},
+	}}
+	twice := g.node("rack1", 0).node("rack1", 0)
+	var planner plan.Planner
+	for turn, want := range []plan.Code{plan.PodAffinityOnPrem, plan.Undecidable, plan.PodAffinityOnPrem} {
+		s := stamped(t, []given{g, twice, g}[turn].s)
+		got := planner.Decide(s)
+		if diff := cmp.Diff(plan.Decide(s), got); diff != "" {
+			t.Errorf("turn %d (-cold +planner):\n%s", turn, diff)
+		}
+		if got.Decisions[0].Code != want {
+			t.Errorf("turn %d is %s, want %s", turn, got.Decisions[0].Code, want)
+		}
+	}
+}
