@@ -163,7 +163,7 @@ const captureEvery = time.Minute
 // decided on again, and a new one.
 func (p *process) capture(s plan.State, decided plan.Plan) {
 	bursts := decided.Bursts()
-	if len(bursts) == 0 && s.Now.Sub(p.captured) < captureEvery {
+	if len(bursts) == 0 && s.Now.Sub(p.captured).Abs() < captureEvery {
 		return
 	}
 	p.captured = s.Now
