@@ -78,7 +78,8 @@ func (r *Reconciler) uploads(b record) (all []link.Upload, silent []string) {
 	d.ReadBytes = 0
 	for _, node := range b.nodes() {
 		report, seen, ok := r.Nodes.Report(node)
-		if !ok || seen.Before(b.endedAt()) {
+		// Conditions keep whole seconds: the end may be almost one later.
+		if !ok || seen.Before(b.endedAt().Add(time.Second)) {
 			silent = append(silent, fmt.Sprintf("node %s has not reported since the work ended", node))
 			continue
 		}

@@ -58,3 +58,22 @@ func TestErasingWithoutAStagingStore(t *testing.T) {
 		})
 	}
 }
+
+// The end of the work is known to the second. What a node said in that second
+// may be from before the last result was written, and is not believed.
+func TestAReportOfTheSecondOfTheEnd(t *testing.T) {
+	b := newBench(t, 1, 1)
+	b.live(v1alpha1.NodeJoined)
+	burst := b.burst()
+	end := b.now.Truncate(time.Second)
+	record{burst, end}.note(v1alpha1.WorkDone, metav1.ConditionTrue, "Done", "")
+	node := record{burst, end}.nodes()[0]
+	for after, silent := range map[time.Duration]int{-time.Second: 1, 0: 1, 900 * time.Millisecond: 1, time.Second: 0} {
+		report := b.agents.reports[node]
+		report.seen = end.Add(after)
+		b.agents.reports[node] = report
+		if _, named := b.r.uploads(record{burst, end}); len(named) != silent {
+			t.Errorf("a report %s after the end: %q are silent, want %d", after, named, silent)
+		}
+	}
+}
