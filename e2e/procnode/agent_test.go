@@ -124,6 +124,7 @@ func testOutage(t *testing.T, w world) {
 	m := w.machine(t, "outage", func(c *procnode.Config) { c.APIServer = "https://" + line.addr() })
 	pod := w.pod(t, "outage", "echo up; exec "+nap(7))
 	w.says(t, pod, "up")
+	w.reaches(t, pod, corev1.PodRunning)
 	line.cut()
 	if err := dial(t, m).StopPods(t.Context(), time.Second, "out of contact"); err != nil {
 		t.Fatal(err)
