@@ -96,3 +96,15 @@ func TestOfferKeyIsReadable(t *testing.T) {
 		t.Errorf("Key = %q, want %q", got, want)
 	}
 }
+
+// A lost stamp is zero, so that nobody takes it for a time; part of a second
+// never ends a lease early.
+func TestStamp(t *testing.T) {
+	at := time.Date(2026, 3, 1, 10, 0, 0, 1, time.FixedZone("CET", 3600))
+	if got, want := providers.Stamp(at), "2026-03-01T09:00:01Z"; got != want {
+		t.Errorf("stamp = %s, want %s", got, want)
+	}
+	if got := providers.ReadStamp("tomorrow"); !got.IsZero() {
+		t.Errorf("an unreadable stamp reads as %s", got)
+	}
+}

@@ -76,7 +76,7 @@ func (d *Driver) remove(ctx context.Context, i instance, held holding) error {
 // tag tells other processes; where EC2 takes none on what has terminated, this
 // process remembers by itself until EC2 has forgotten.
 func (d *Driver) forget(ctx context.Context, id string) error {
-	err := d.tag(ctx, id, tag(keyEnded, stamp(time.Now())))
+	err := d.tag(ctx, id, tag(keyEnded, providers.Stamp(time.Now())))
 	switch kind, _ := meaning(codeOf(err)); {
 	case err == nil, codeOf(err) != "" && kind != providers.Throttled && kind != providers.Unauthorized:
 		d.over.note(id, struct{}{}, time.Now())
@@ -167,7 +167,7 @@ func (d *Driver) Extend(ctx context.Context, id string, until time.Time) error {
 	if last, ok := d.stamps.read(id, time.Now()); ok && !until.After(last) {
 		return nil // tags may lag behind what was written
 	}
-	if err := d.tag(ctx, id, tag(keyExpires, stamp(until))); err != nil {
+	if err := d.tag(ctx, id, tag(keyExpires, providers.Stamp(until))); err != nil {
 		return failure(op, err)
 	}
 	d.stamps.note(id, until, time.Now())

@@ -3,9 +3,7 @@ package ec2
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -50,7 +48,7 @@ func markOf(req providers.Request) mark {
 func (m mark) tags() []types.Tag {
 	return []types.Tag{
 		tag(keyName, m.name), tag(keyInstallation, m.installation), tag(keyToken, m.token), tag(keyBurst, m.burst),
-		tag(keyTenant, m.tenant), tag(keyType, m.kind), tag(keyExpires, stamp(m.expires)),
+		tag(keyTenant, m.tenant), tag(keyType, m.kind), tag(keyExpires, providers.Stamp(m.expires)),
 	}
 }
 
@@ -66,37 +64,15 @@ func readTags(all []types.Tag) (mark, bool) {
 	}
 	m := mark{
 		installation: data[keyInstallation], token: data[keyToken], burst: data[keyBurst], tenant: data[keyTenant],
-		name: data[keyName], kind: data[keyType], expires: readStamp(data[keyExpires]), ended: data[keyEnded] != "",
+		name: data[keyName], kind: data[keyType], expires: providers.ReadStamp(data[keyExpires]), ended: data[keyEnded] != "",
 	}
 	return m, m.installation != "" && m.token != ""
 }
 
-// A stamp is whole seconds: rounded up, it never ends a lease early.
-func stamp(t time.Time) string {
-	if whole := t.Truncate(time.Second); whole.Before(t) {
-		t = whole.Add(time.Second)
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
-// readStamp returns the zero time for a stamp that is lost or unreadable.
-func readStamp(s string) time.Time {
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}
-	}
-	return t
-}
-
 // checkMark refuses what a mark could not carry.
 func checkMark(req providers.Request) error {
-	switch {
-	case !regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`).MatchString(req.Token):
-		return fmt.Errorf("token %q: use 1 to 64 characters of A-Z, a-z, 0-9 and -", req.Token)
-	case req.Expires.IsZero():
-		return errors.New("the request has no expiry stamp: a machine without one is never made")
-	case req.Name == "":
-		return errors.New("the request names no node")
+	if err := req.Check(); err != nil {
+		return err
 	}
 	for _, t := range markOf(req).tags() {
 		if len(*t.Value) > maxTag {

@@ -168,7 +168,7 @@ func (w *world) audit() []providers.Machine {
 	var all []providers.Machine
 	has := map[string]bool{}
 	for _, r := range w.cloud.Existing() {
-		m := providers.Machine{ID: r.ID, Token: r.Tags[keyToken], Installation: r.Tags[keyInstallation], Expires: readStamp(r.Tags[keyExpires])}
+		m := providers.Machine{ID: r.ID, Token: r.Tags[keyToken], Installation: r.Tags[keyInstallation], Expires: providers.ReadStamp(r.Tags[keyExpires])}
 		switch {
 		case r.Kind == "instance":
 			m.State = providers.StateRunning

@@ -155,7 +155,7 @@ func (d *Driver) Extend(ctx context.Context, id string, until time.Time) error {
 	if !until.After(m.expires) {
 		return nil
 	}
-	err = servers.UpdateMetadata(ctx, s.compute, id, servers.MetadataOpts{keyExpires: stamp(until)}).Err
+	err = servers.UpdateMetadata(ctx, s.compute, id, servers.MetadataOpts{keyExpires: providers.Stamp(until)}).Err
 	if a := answerOf(err); a != nil && a.own && a.status == http.StatusConflict {
 		return failure(op, d.extendPort(ctx, s, id, m, until, err))
 	}

@@ -1,7 +1,6 @@
 package openstack
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -41,7 +40,7 @@ func markOf(req providers.Request) mark {
 func (m mark) metadata() map[string]string {
 	return map[string]string{
 		keyInstallation: m.installation, keyToken: m.token, keyBurst: m.burst,
-		keyTenant: m.tenant, keyType: m.kind, keyExpires: stamp(m.expires),
+		keyTenant: m.tenant, keyType: m.kind, keyExpires: providers.Stamp(m.expires),
 	}
 }
 
@@ -49,7 +48,7 @@ func (m mark) metadata() map[string]string {
 func readMetadata(data map[string]string) (mark, bool) {
 	m := mark{
 		installation: data[keyInstallation], token: data[keyToken], burst: data[keyBurst],
-		tenant: data[keyTenant], kind: data[keyType], expires: readStamp(data[keyExpires]),
+		tenant: data[keyTenant], kind: data[keyType], expires: providers.ReadStamp(data[keyExpires]),
 	}
 	return m, m.installation != "" && m.token != ""
 }
@@ -61,7 +60,7 @@ const description = "spillway:"
 // network service stores in the call that makes the part.
 func (m mark) text() string {
 	return description + url.Values{
-		"i": {m.installation}, "t": {m.token}, "b": {m.burst}, "o": {m.tenant}, "k": {m.kind}, "e": {stamp(m.expires)},
+		"i": {m.installation}, "t": {m.token}, "b": {m.burst}, "o": {m.tenant}, "k": {m.kind}, "e": {providers.Stamp(m.expires)},
 	}.Encode()
 }
 
@@ -72,38 +71,17 @@ func readText(s string) (mark, bool) {
 	if !ours || err != nil {
 		return mark{}, false
 	}
-	m := mark{v.Get("i"), v.Get("t"), v.Get("b"), v.Get("o"), v.Get("k"), readStamp(v.Get("e"))}
+	m := mark{v.Get("i"), v.Get("t"), v.Get("b"), v.Get("o"), v.Get("k"), providers.ReadStamp(v.Get("e"))}
 	return m, m.installation != "" && m.token != ""
-}
-
-// A stamp is whole seconds: rounded up, it never ends a lease early.
-func stamp(t time.Time) string {
-	if whole := t.Truncate(time.Second); whole.Before(t) {
-		t = whole.Add(time.Second)
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
-// readStamp returns the zero time for a stamp that is lost or unreadable.
-func readStamp(s string) time.Time {
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}
-	}
-	return t
 }
 
 // checkMark refuses what a mark could not carry.
 func checkMark(req providers.Request) error {
-	switch m := markOf(req); {
-	case !regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`).MatchString(req.Token):
-		return fmt.Errorf("token %q: use 1 to 64 characters of A-Z, a-z, 0-9 and -", req.Token)
-	case req.Expires.IsZero():
-		return errors.New("the request has no expiry stamp: a machine without one is never made")
-	case req.Name == "":
-		return errors.New("the request names no node")
-	case len(m.text()) > maxText:
-		return fmt.Errorf("installation, burst, tenant and type are too long to mark a port with: %d characters, at most %d", len(m.text()), maxText)
+	if err := req.Check(); err != nil {
+		return err
+	}
+	if n := len(markOf(req).text()); n > maxText {
+		return fmt.Errorf("installation, burst, tenant and type are too long to mark a port with: %d characters, at most %d", n, maxText)
 	}
 	return nil
 }

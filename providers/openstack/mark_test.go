@@ -49,18 +49,6 @@ func TestForeignMarks(t *testing.T) {
 	}
 }
 
-// A lost stamp is zero, so that nobody takes it for a time; part of a second
-// never ends a lease early.
-func TestStamp(t *testing.T) {
-	at := time.Date(2026, 3, 1, 10, 0, 0, 1, time.FixedZone("CET", 3600))
-	if got, want := stamp(at), "2026-03-01T09:00:01Z"; got != want {
-		t.Errorf("stamp = %s, want %s", got, want)
-	}
-	if got := readStamp("tomorrow"); !got.IsZero() {
-		t.Errorf("an unreadable stamp reads as %s", got)
-	}
-}
-
 func TestRequestsThatCanNeverSucceed(t *testing.T) {
 	good := providers.Request{
 		Token: "tok-1", Installation: "home", Burst: "uid", Tenant: "team", Name: "spw-1", Expires: time.Unix(1_800_000_000, 0),
