@@ -93,10 +93,7 @@ func (r *Reconciler) orders(ctx context.Context, b record, node string, report l
 	if err != nil {
 		return o, fmt.Errorf("release data key to node %s: %w", node, err)
 	}
-	o.Stage = stage
-	if !report.KeyHeld {
-		o.Key = key
-	}
+	o.Key, o.Stage = key, stage
 	return o, nil
 }
 

@@ -82,7 +82,8 @@ type Data interface {
 	Prepare(ctx context.Context, b *v1alpha1.Burst, until time.Time) error
 	// Stage starts staging or says how far it is.
 	Stage(ctx context.Context, b *v1alpha1.Burst) (Staging, error)
-	// Release seals the data key to the node that made the report.
+	// Release seals the data key to the agent process that made the report. The
+	// key is nil when the process holds it already, or may not have it.
 	Release(ctx context.Context, b *v1alpha1.Burst, r link.Report) (*link.SealedKey, *link.Stage, error)
 	// Collect verifies at home what the nodes reported written.
 	Collect(ctx context.Context, b *v1alpha1.Burst, uploads []link.Upload) (Returned, error)
