@@ -68,6 +68,8 @@ type Packing struct {
 	TooMany bool
 	// Daemons is how many pods of DaemonSets each machine holds beside.
 	Daemons int
+	// Turns is how many pods run one after the other where most of them do.
+	Turns int
 
 	pods []*corev1.Pod // in the order of packing
 	per  int           // so many go on each machine, unless
@@ -99,6 +101,15 @@ type Batch struct {
 	pods  []*corev1.Pod
 	more  []corev1.Toleration
 	class *class // of all of them, or nil
+	turns int
+}
+
+// InTurns is the batch whose pods may run one after the other, so many in one
+// place. Only pods that no filter can tell apart, and of which a machine decides
+// by its own state, take turns: then what one has left the next can have.
+func (b Batch) InTurns(most int) Batch {
+	b.turns = most
+	return b
 }
 
 // Batch takes pods to be packed. The largest goes first. They tolerate more
@@ -129,7 +140,7 @@ func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
 		stock.daemonsOn(s, stock.machine(0).Node())
 	}
 	if b.class != nil && s.classOf(b.pods[0]) != b.class { // new rules may tell its pods apart
-		b = s.Batch(b.pods, b.more...)
+		b = s.Batch(b.pods, b.more...).InTurns(b.turns)
 	}
 	if b.class != nil {
 		v, err := s.viewOf(b.class, b.pods[0])
@@ -161,14 +172,23 @@ func (s *Snapshot) multiply(b Batch, stock *Stock, most int) (Packing, error) {
 		}
 		stock.holds[b.class] = h
 	}
-	switch {
-	case h.why != nil:
+	if h.why != nil {
 		return Packing{Misfit: &Misfit{Pod: b.pods[0], Reasons: []Reason{*h.why}}}, nil
-	case len(b.pods) > most*h.pods:
+	}
+	machines := parts(len(b.pods), h.pods*max(b.turns, 1))
+	if machines > most {
 		return Packing{TooMany: true}, nil
 	}
-	return Packing{Machines: (len(b.pods) + h.pods - 1) / h.pods, pods: b.pods, per: h.pods}, nil
+	p := Packing{Machines: machines, Turns: 1, pods: b.pods, per: h.pods}
+	if b.turns > 1 { // evenly, so that the last one is over soonest
+		p.per = parts(len(b.pods), machines)
+		p.Turns = parts(p.per, h.pods)
+	}
+	return p, nil
 }
+
+// parts is how many parts of a size make up n.
+func parts(n, size int) int { return (n + size - 1) / size }
 
 // hold puts pods of one class on a fresh machine until it takes no more.
 func (s *Snapshot) hold(b Batch, stock *Stock) (holding, error) {
@@ -199,7 +219,7 @@ func (s *Snapshot) pour(b Batch, stock *Stock, most int) (Packing, error) {
 	s.Fork()
 	defer s.Revert()
 	guests := s.guests(b.more)
-	packing := Packing{pods: b.pods, at: make([]int, 0, len(b.pods))}
+	packing := Packing{Turns: 1, pods: b.pods, at: make([]int, 0, len(b.pods))}
 	var machines []int
 	// What a machine refuses once for reasons of its own it refuses until the
 	// end, as machines only fill up here.

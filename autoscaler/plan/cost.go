@@ -34,17 +34,16 @@ type times struct {
 // timesFor adds up the life of a burst at the provider of an offer. Every wait
 // that the burst may have to sit out with a machine on the meter is in worst:
 // staging that started late, a slow boot, the whole run, results and wipe, and
-// then the ways in which a machine ends when everybody has died.
-func (r *run) timesFor(w *work, s *sale) times {
-	boot, ready := r.Settings.Boot, r.Settings.Ready
+// then the ways in which a machine ends when everybody has died. Pods that take
+// turns run one after the other.
+func (r *run) timesFor(w *work, s *sale, turns int) times {
+	boot, ready := r.bootOf(s), r.Settings.Ready
 	if s.provider != nil {
-		join := s.provider.Spec.Join
-		boot = positive(join.BootTime.Duration, boot)
-		ready = positive(join.ReadyDeadline.Duration, ready)
+		ready = positive(s.provider.Spec.Join.ReadyDeadline.Duration, ready)
 	}
-	set := r.Settings
+	set, running := r.Settings, time.Duration(turns)*w.maxRun
 	start := set.Staging + set.Buy + ready // of the last machine, at the latest
-	before := start + w.maxRun
+	before := start + running
 	behind := max(set.Collect, set.Wipe) + set.DeadMan + set.Sweep + set.Delete
 	return times{
 		ready:    r.Now.Add(boot),
@@ -52,8 +51,16 @@ func (r *run) timesFor(w *work, s *sale) times {
 		until:    r.Now.Add(before + behind),
 		first:    r.Now.Add(start + behind),
 		worst:    before + behind,
-		usual:    boot + w.maxRun,
+		usual:    boot + running,
 	}
+}
+
+// bootOf is the time from the decision to ready GPUs that is expected.
+func (r *run) bootOf(s *sale) time.Duration {
+	if s.provider == nil {
+		return r.Settings.Boot
+	}
+	return positive(s.provider.Spec.Join.BootTime.Duration, r.Settings.Boot)
 }
 
 // positive is own where it is a time at all; the reconciler reads it alike.
@@ -68,7 +75,7 @@ func positive(own, otherwise time.Duration) time.Duration {
 // provider's meter rule.
 // cases: H1 kubernetes-sigs/karpenter PR#3217
 func (r *run) price(w *work, c *candidate) *Reason {
-	c.times = r.timesFor(w, c.sale)
+	c.times = r.timesFor(w, c.sale, c.turns)
 	c.ready = c.times.ready.Sub(r.Now)
 	var err error
 	if c.ceiling, err = billed(c, c.offer.Meter.Worst(c.times.worst)); err == nil {

@@ -92,6 +92,7 @@ type candidate struct {
 	*sale
 	packing  placement.Packing
 	machines int32
+	turns    int // of pods that run one after the other
 	times    times
 	ready    time.Duration
 	ceiling  money.Amount
@@ -220,12 +221,17 @@ type trip struct {
 	tenant string
 	class  policy.Class
 	maxRun time.Duration
+	queue  int
+	endsBy time.Time // where it bounds the queue
 }
 
 // policyOn returns what the policy says against each offer. It is asked once a
 // cycle for work that it can't tell apart.
 func (r *run) policyOn(w *work) [][]Refusal {
-	key := trip{w.tenant.Name, w.class, w.maxRun}
+	key := trip{tenant: w.tenant.Name, class: w.class, maxRun: w.maxRun, queue: w.queue()}
+	if key.queue > 1 {
+		key.endsBy = w.EndsBy
+	}
 	if known, asked := r.trips[key]; asked {
 		return known
 	}
@@ -233,7 +239,7 @@ func (r *run) policyOn(w *work) [][]Refusal {
 	all := make([][]Refusal, len(r.offers))
 	for i, s := range r.offers {
 		for _, p := range going.Evaluate(policy.Trip{
-			Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: r.timesFor(w, s).until,
+			Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: r.timesFor(w, s, r.turns(w, s)).until,
 		}) {
 			refusal := s.refuse(reasonOf(p))
 			refusal.Until = p.Until

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -115,9 +116,12 @@ func (r *run) burst(w *work, c *candidate) Burst {
 		Ceiling: c.ceiling, Expected: c.expected,
 		Hourly: money.Rate{NanoPerHour: c.offer.Price.NanoPerHour * int64(c.machines), Currency: c.offer.Price.Currency},
 		Mode:   quota.ModeSafe,
-		MaxRun: w.maxRun, From: r.Now, Deadline: c.times.deadline, Until: c.times.until,
+		MaxRun: time.Duration(c.turns) * w.maxRun, From: r.Now, Deadline: c.times.deadline, Until: c.times.until,
 		Data:    v1alpha1.BurstData{Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs},
 		ReadyAt: c.times.ready, LocalAt: w.localAt,
+	}
+	if c.turns > 1 {
+		b.Turns = int32(c.turns)
 	}
 	if w.sliced && c.first.Nano < c.ceiling.Nano { // else the first slice is the whole
 		b.Mode, b.First, b.FirstUntil = quota.ModeLease, c.first, c.times.first

@@ -88,6 +88,9 @@ type Burst struct {
 	// Offer is bought Machines times, at the price and meter that count.
 	Offer    providers.Offer `json:"offer"`
 	Machines int32           `json:"machines"`
+	// Turns is how many of its pods run one after the other at most, where
+	// they take turns; else 0.
+	Turns int32 `json:"turns,omitempty"`
 	// Hourly is the price of all machines.
 	Hourly money.Rate `json:"hourly"`
 	// Ceiling is the worst case, Expected the bill if all goes as planned.
@@ -101,7 +104,7 @@ type Burst struct {
 	// Budgets are the ids of the budgets on the path of the money.
 	Budgets []string `json:"budgets"`
 
-	// MaxRun bounds the work; From is the time of the decision; Deadline ends
+	// MaxRun bounds the work, all turns of it; From is the time of the decision; Deadline ends
 	// the work whatever happens; Until is when the last machine is proven gone
 	// in the worst case.
 	MaxRun   time.Duration `json:"maxRun"`

@@ -31,7 +31,7 @@ func (r *run) size(w *work, c *candidate) *Reason {
 	if why != nil {
 		return why
 	}
-	packing, err := r.cluster.Pack(w.batch, c.stock, r.Settings.Machines)
+	packing, err := r.cluster.Pack(w.batch.InTurns(r.turns(w, c.sale)), c.stock, r.Settings.Machines)
 	switch {
 	case err != nil:
 		return refusal(undecidable(err))
@@ -43,7 +43,7 @@ func (r *run) size(w *work, c *candidate) *Reason {
 			Remedy: "make it smaller, or use larger machines",
 		})
 	}
-	c.machines, c.packing = int32(packing.Machines), packing
+	c.machines, c.turns, c.packing = int32(packing.Machines), packing.Turns, packing
 	return nil
 }
 
