@@ -136,26 +136,43 @@ func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
 	if len(b.pods) == 0 {
 		return Packing{}, nil
 	}
-	if !stock.looked {
-		stock.daemonsOn(s, stock.machine(0).Node())
+	stock.look(s)
+	b, alone, err := s.current(b)
+	if err != nil {
+		return Packing{}, err
 	}
-	if b.class != nil && s.classOf(b.pods[0]) != b.class { // new rules may tell its pods apart
-		b = s.Batch(b.pods, b.more...).InTurns(b.turns)
-	}
-	if b.class != nil {
-		v, err := s.viewOf(b.class, b.pods[0])
-		if err != nil {
-			return Packing{}, unfit(b.pods[0], err)
-		}
-		if v.alone { // a machine's own state decides, so all take equally many
-			p, err := s.multiply(b, stock, most)
-			p.Daemons = len(stock.daemons)
-			return p, err
-		}
+	if alone { // a machine's own state decides, so all take equally many
+		p, err := s.multiply(b, stock, most)
+		p.Daemons = len(stock.daemons)
+		return p, err
 	}
 	p, err := s.pour(b, stock, most)
 	p.Daemons = len(stock.daemons)
 	return p, err
+}
+
+// look finds out what comes with a machine of the stock, and its rules.
+func (k *Stock) look(s *Snapshot) {
+	if !k.looked {
+		k.daemonsOn(s, k.machine(0).Node())
+	}
+}
+
+// current is the batch by the rules that are known now, which may tell more pods
+// apart than those before. It also says whether its pods are of one class, of
+// which a machine's own state decides.
+func (s *Snapshot) current(b Batch) (Batch, bool, error) {
+	if b.class != nil && s.classOf(b.pods[0]) != b.class {
+		b = s.Batch(b.pods, b.more...).InTurns(b.turns)
+	}
+	if b.class == nil {
+		return b, false, nil
+	}
+	v, err := s.viewOf(b.class, b.pods[0])
+	if err != nil {
+		return b, false, unfit(b.pods[0], err)
+	}
+	return b, v.alone, nil
 }
 
 func unfit(p *corev1.Pod, err error) error {
@@ -164,13 +181,9 @@ func unfit(p *corev1.Pod, err error) error {
 
 // multiply fills one machine and reckons the others.
 func (s *Snapshot) multiply(b Batch, stock *Stock, most int) (Packing, error) {
-	h, known := stock.holds[b.class]
-	if !known || !h.full && h.pods < len(b.pods) {
-		var err error
-		if h, err = s.hold(b, stock); err != nil {
-			return Packing{}, err
-		}
-		stock.holds[b.class] = h
+	h, err := s.held(b, stock)
+	if err != nil {
+		return Packing{}, err
 	}
 	if h.why != nil {
 		return Packing{Misfit: &Misfit{Pod: b.pods[0], Reasons: []Reason{*h.why}}}, nil
@@ -189,6 +202,19 @@ func (s *Snapshot) multiply(b Batch, stock *Stock, most int) (Packing, error) {
 
 // parts is how many parts of a size make up n.
 func parts(n, size int) int { return (n + size - 1) / size }
+
+// held is what a fresh machine takes of a batch of one class: found out once.
+func (s *Snapshot) held(b Batch, stock *Stock) (holding, error) {
+	h, known := stock.holds[b.class]
+	if known && (h.full || h.pods >= len(b.pods)) {
+		return h, nil
+	}
+	h, err := s.hold(b, stock)
+	if err == nil {
+		stock.holds[b.class] = h
+	}
+	return h, err
+}
 
 // hold puts pods of one class on a fresh machine until it takes no more.
 func (s *Snapshot) hold(b Batch, stock *Stock) (holding, error) {
