@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -71,10 +72,36 @@ func positive(own, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// price works out the ceiling and the expected bill of a sized candidate by the
+// price works out what all bursts of a sized candidate cost.
+func (r *run) price(w *work, c *candidate) *Reason {
+	for i, b := range c.bursts() {
+		if why := r.priceOne(w, b); why != nil {
+			return why
+		}
+		if i == 0 {
+			c.whole.ceiling, c.whole.expected = c.ceiling, c.expected
+			continue
+		}
+		ceiling, err := c.whole.ceiling.Add(b.ceiling)
+		expected, err2 := c.whole.expected.Add(b.expected)
+		if err := errors.Join(err, err2); err != nil {
+			return outOfRange(err)
+		}
+		c.whole.ceiling, c.whole.expected = ceiling, expected
+	}
+	return nil
+}
+
+func outOfRange(err error) *Reason {
+	return refusal(Reason{
+		Code: CeilingOutOfRange, Message: "its ceiling can't be worked out: " + err.Error(), Remedy: "check the provider's prices and the run time",
+	})
+}
+
+// priceOne works out the ceiling and the expected bill of one burst by the
 // provider's meter rule.
 // cases: H1 kubernetes-sigs/karpenter PR#3217
-func (r *run) price(w *work, c *candidate) *Reason {
+func (r *run) priceOne(w *work, c *candidate) *Reason {
 	c.times = r.timesFor(w, c.sale, c.turns)
 	c.ready = c.times.ready.Sub(r.Now)
 	var err error
@@ -85,9 +112,7 @@ func (r *run) price(w *work, c *candidate) *Reason {
 		c.expected, err = billed(c, c.offer.Meter.Billed(r.Now, r.Now.Add(c.times.usual)))
 	}
 	if err != nil {
-		return refusal(Reason{
-			Code: CeilingOutOfRange, Message: "its ceiling can't be worked out: " + err.Error(), Remedy: "check the provider's prices and the run time",
-		})
+		return outOfRange(err)
 	}
 	return nil
 }

@@ -53,6 +53,10 @@ type Decision struct {
 	Until time.Time `json:"until,omitzero"`
 	// Burst is set for Buy and WouldBuy.
 	Burst *Burst `json:"burst,omitempty"`
+	// More are bought with it, for other pods of the same owner: independent
+	// pods may be split where machines of several types are cheaper, or one
+	// burst has not enough of them.
+	More []Burst `json:"more,omitempty"`
 	// Refusals are all reasons against single offers or against the work
 	// itself, sorted by offer.
 	Refusals []Refusal `json:"refusals,omitempty"`
@@ -131,9 +135,17 @@ type Seat struct {
 func (p Plan) Bursts() []Burst {
 	var out []Burst
 	for _, d := range p.Decisions {
-		if d.Verdict == Buy && d.Burst != nil {
-			out = append(out, *d.Burst)
+		if d.Verdict == Buy {
+			out = append(out, d.Bursts()...)
 		}
 	}
 	return out
+}
+
+// Bursts are Burst and More.
+func (d Decision) Bursts() []Burst {
+	if d.Burst == nil {
+		return nil
+	}
+	return append([]Burst{*d.Burst}, d.More...)
 }
