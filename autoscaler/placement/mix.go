@@ -1,7 +1,9 @@
 package placement
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -52,58 +54,72 @@ func (s *Snapshot) Mix(b Batch, wares []Ware) (Mixture, error) {
 // change is the problem of giving change in the fewest coins: machines of which
 // each takes a number of pods at a price.
 func (s *Snapshot) change(b Batch, wares []Ware) (Mixture, error) {
-	holds := make([]int, len(wares))
-	var why *Reason
+	all := make([]coin, 0, len(wares))
+	why := &Reason{Message: "its price is out of range"}
 	for i, w := range wares {
 		h, err := s.held(b, w.Stock)
 		if err != nil {
 			return Mixture{}, err
 		}
-		if holds[i] = h.pods; why == nil {
+		if h.why == nil {
+			all = append(all, coin{i, h.pods, w.Price})
+		} else if len(all) == 0 {
 			why = h.why
 		}
 	}
+	all = useful(all)
 	best := make([]coins, len(b.pods)+1) // for so many pods
 	for n := 1; n < len(best); n++ {
-		best[n].ware = -1
-		for i, w := range wares {
-			if holds[i] == 0 {
+		best[n].machines = math.MaxInt
+		for _, c := range all {
+			rest := best[max(n-c.holds, 0)]
+			if rest.machines == math.MaxInt || rest.price > math.MaxInt64-c.price {
 				continue
 			}
-			rest := best[max(n-holds[i], 0)]
-			if rest.ware < 0 || rest.price > math.MaxInt64-w.Price {
-				continue
-			}
-			with := coins{ware: i, price: rest.price + w.Price, machines: rest.machines + 1}
-			if best[n].ware < 0 || with.less(best[n]) {
+			if with := (coins{c, rest.price + c.price, rest.machines + 1}); with.less(best[n]) {
 				best[n] = with
 			}
 		}
 	}
-	if best[len(b.pods)].ware < 0 {
-		if why == nil {
-			why = &Reason{Message: "its price is out of range"}
-		}
+	if best[len(b.pods)].machines == math.MaxInt {
 		return Mixture{Misfit: &Misfit{Pod: b.pods[0], Reasons: []Reason{*why}}}, nil
 	}
 	var m Mixture
 	for left := b.pods; len(left) > 0; {
-		ware := best[len(left)].ware
-		n := min(holds[ware], len(left))
-		m.Machines = append(m.Machines, Mixed{ware, left[:n:n]})
+		last := best[len(left)].last
+		n := min(last.holds, len(left))
+		m.Machines = append(m.Machines, Mixed{last.ware, left[:n:n]})
 		left = left[n:]
 	}
 	return m, nil
 }
 
-// coins is the last machine of a mixture, with what all of them cost and how many
-// they are.
+// coin is a machine of a ware, that takes so many pods.
+type coin struct {
+	ware, holds int
+	price       int64
+}
+
+// useful leaves out machines that take no more than one that is no dearer.
+func useful(all []coin) []coin {
+	slices.SortStableFunc(all, func(a, b coin) int { return cmp.Or(cmp.Compare(a.price, b.price), cmp.Compare(b.holds, a.holds)) })
+	most := 0
+	return slices.DeleteFunc(all, func(c coin) bool {
+		if c.holds <= most {
+			return true
+		}
+		most = c.holds
+		return false
+	})
+}
+
+// coins are machines by the last of them, with what all cost and how many they are.
 type coins struct {
-	ware     int
+	last     coin
 	price    int64
 	machines int
 }
 
 func (c coins) less(d coins) bool {
-	return c.price < d.price || c.price == d.price && c.machines < d.machines
+	return d.machines == math.MaxInt || c.price < d.price || c.price == d.price && c.machines < d.machines
 }

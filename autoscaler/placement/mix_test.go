@@ -121,7 +121,7 @@ func TestMixOfEqualPodsIsTheCheapest(t *testing.T) {
 		var holds []int
 		for range rapid.IntRange(1, 3).Draw(t, "wares") {
 			has := rapid.Int64Range(1, 8).Draw(t, "has")
-			wares, holds = append(wares, ware(has, rapid.Int64Range(1, 12).Draw(t, "price"))), append(holds, int(has/gpus))
+			wares, holds = append(wares, ware(has, rapid.Int64Range(1, 4).Draw(t, "price"))), append(holds, int(has/gpus))
 		}
 		m := mixOf(t, cluster(t, placement.Inventory{}), pods, wares)
 		best, any := cheapest(len(pods), wares, holds)

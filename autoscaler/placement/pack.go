@@ -112,6 +112,9 @@ func (b Batch) InTurns(most int) Batch {
 	return b
 }
 
+// Equal reports whether no filter can tell the pods of the batch apart.
+func (b Batch) Equal() bool { return b.class != nil }
+
 // Batch takes pods to be packed. The largest goes first. They tolerate more
 // there than they say, as the approver would let them.
 func (s *Snapshot) Batch(pods []*corev1.Pod, more ...corev1.Toleration) Batch {

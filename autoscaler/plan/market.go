@@ -23,6 +23,7 @@ type sale struct {
 	key      string
 	provider *v1alpha1.BurstProvider
 	stock    *placement.Stock // its machines
+	family   int              // see related
 }
 
 // sales returns the offers, sorted by key and each once: of two with one key
@@ -39,6 +40,7 @@ func sales(state *State, known map[string]*v1alpha1.BurstProvider) []*sale {
 		}
 		all = append(all, s)
 	}
+	related(all)
 	slices.SortFunc(all, func(a, b *sale) int {
 		order := cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
 			cmp.Compare(b.offer.Price.NanoPerHour, a.offer.Price.NanoPerHour), compareTrueFirst(a.offer.SoldOut, b.offer.SoldOut))
@@ -94,6 +96,7 @@ type candidate struct {
 	*sale
 	packing  placement.Packing
 	placed   []placement.Seat // where they are not those of the packing
+	sized    bool             // it takes all pods, as follows
 	machines int32
 	turns    int // of pods that run one after the other
 	times    times
@@ -217,7 +220,9 @@ func (r *run) shopping(w *work) (Decision, bool) {
 		}
 		c := &r.desk[i]
 		*c = candidate{sale: r.offers[i]}
-		r.consider(w, c, r.size(w, c))
+		why := r.size(w, c)
+		c.sized = why == nil
+		r.consider(w, c, why)
 	}
 	for _, f := range families.list {
 		r.mix(w, f, !families.big)

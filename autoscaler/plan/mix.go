@@ -2,10 +2,11 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"spillway.dev/spillway/autoscaler/placement"
+	"spillway.dev/spillway/providers"
+	"spillway.dev/spillway/quota/money"
 )
 
 // searched bounds how many pods are tried on how many offers, one offer after the
@@ -14,77 +15,88 @@ import (
 const searched = 20_000
 
 // families are offers of which machines may serve independent pods together: of
-// one provider, in one region and one zone, that bills them alike.
+// one provider, in one region and one zone, that bills them alike. Offers go by
+// their places in the run.
 type families struct {
-	list []family
-	big  bool // too many pods to try each offer of a family by itself
-	in   map[int]bool
+	list [][]int
+	big  bool         // too many pods to try each offer of a family by itself
+	in   map[int]bool // set when they are big
 }
 
-type family []*sale
-
 // instead reports whether an offer is tried with its family only.
-func (f families) instead(offer int) bool { return f.big && f.in[offer] }
+func (f families) instead(offer int) bool { return f.in[offer] }
+
+// kinship is what the offers of one family have in common.
+type kinship struct {
+	provider, region, zone, capacityType, country, gpuModel, gpuResource string
+
+	currency money.Currency
+	meter    providers.MeterRule
+}
+
+// related numbers the families of offers.
+func related(all []*sale) {
+	known := map[kinship]int{}
+	for _, s := range all {
+		o := s.offer
+		kin := kinship{o.Provider, o.Region, o.Zone, o.CapacityType, o.Country, o.GPUModel, o.GPUResource, o.Price.Currency, o.Meter}
+		if _, met := known[kin]; !met {
+			known[kin] = len(known)
+		}
+		s.family = known[kin]
+	}
+}
 
 // families sorts the offers that are open to work into families. Pods that start
 // together get machines of one type, and so do pods with inputs: each burst stages
 // its own, and nobody knows yet how many bytes that would move twice.
 func (r *run) families(w *work, open []int) (families, error) {
-	out := families{in: map[int]bool{}}
+	var out families
 	if w.Together || len(w.pods) < 2 || len(w.Inputs) > 0 {
 		return out, nil
 	}
-	byKey := map[string][]int{}
-	var keys []string
+	all := make([][]int, len(r.offers))
 	for _, i := range open {
-		key := r.offers[i].family()
-		if byKey[key] == nil {
-			keys = append(keys, key)
-		}
-		byKey[key] = append(byKey[key], i)
+		f := &all[r.offers[i].family]
+		*f = append(*f, i)
 	}
-	for _, key := range keys {
-		if len(byKey[key]) < 2 {
-			continue
-		}
-		var f family
-		for _, i := range byKey[key] {
-			f, out.in[i] = append(f, r.offers[i]), true
-		}
-		out.list = append(out.list, f)
+	out.list = slices.DeleteFunc(all, func(f []int) bool { return len(f) < 2 })
+	if len(out.list) == 0 || len(w.pods)*len(open) <= searched {
+		return out, nil
 	}
-	if len(out.list) > 0 && len(w.pods)*len(open) > searched {
-		scope, err := r.cluster.Scope(w.pods)
-		if err != nil {
-			return out, err
+	scope, err := r.cluster.Scope(w.pods)
+	if err != nil {
+		return out, err
+	}
+	if out.big = scope != placement.EqualAndAlone; out.big {
+		out.in = map[int]bool{}
+		for _, i := range slices.Concat(out.list...) {
+			out.in[i] = true
 		}
-		out.big = scope != placement.EqualAndAlone
 	}
 	return out, nil
 }
 
-func (s *sale) family() string {
-	o := s.offer
-	return fmt.Sprintf("%s/%s/%s/%s/%s/%s/%s/%s/%+v", o.Provider, o.Region, o.Zone, o.CapacityType, o.Country, o.GPUModel, o.GPUResource, o.Price.Currency, o.Meter)
-}
-
 // mix considers machines of several offers of a family for one work. beside says
-// that each offer is considered by itself, too.
-func (r *run) mix(w *work, f family, beside bool) {
+// that each offer was considered by itself, too: then of equal pods what takes
+// none of them is left out, and nothing new is said against an offer.
+func (r *run) mix(w *work, f []int, beside bool) {
 	refuse := func(s *sale, why Reason) {
 		if !beside {
 			w.refusals = append(w.refusals, s.refuse(why))
 		}
 	}
-	sales, wares := make(family, 0, len(f)), make([]placement.Ware, 0, len(f))
-	for _, s := range f {
-		one := candidate{sale: s, machines: 1, turns: 1}
-		if why := r.priceOne(w, &one); why != nil {
+	sales, wares := make([]*sale, 0, len(f)), make([]placement.Ware, 0, len(f))
+	for _, i := range f {
+		s := r.offers[i]
+		price, why := r.priceOfOne(w, i, beside)
+		switch {
+		case why != nil:
 			refuse(s, *why)
-			continue
+		case price > 0:
+			sales = append(sales, s)
+			wares = append(wares, placement.Ware{Stock: s.stock, Price: price})
 		}
-		sales = append(sales, s)
-		wares = append(wares, placement.Ware{Stock: s.stock, Price: one.expected.Nano})
 	}
 	mixture, err := r.cluster.Mix(w.batch, wares)
 	switch {
@@ -105,8 +117,23 @@ func (r *run) mix(w *work, f family, beside bool) {
 	}
 }
 
+// priceOfOne is the expected bill of one machine of an offer, as it was found when
+// the offer was considered by itself. It is nothing for one that no mixture needs.
+func (r *run) priceOfOne(w *work, offer int, beside bool) (int64, *Reason) {
+	c := &r.desk[offer]
+	switch {
+	case beside && c.sized && c.turns == 1 && c.expected.Currency != "":
+		return c.expected.Nano / int64(c.machines), nil
+	case beside && !c.sized && w.batch.Equal():
+		return 0, nil
+	}
+	one := candidate{sale: r.offers[offer], machines: 1, turns: 1}
+	why := r.priceOne(w, &one)
+	return one.expected.Nano, why
+}
+
 // mixed are the bursts, of so many machines at most, for machines of several sales.
-func mixed(sales family, machines []placement.Mixed, most int) *candidate {
+func mixed(sales []*sale, machines []placement.Mixed, most int) *candidate {
 	seats, count := make([][]placement.Seat, len(sales)), make([]int, len(sales))
 	for _, m := range machines {
 		for _, p := range m.Pods {
