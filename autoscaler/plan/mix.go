@@ -108,12 +108,10 @@ func (r *run) mix(w *work, f []int, beside bool) {
 		for _, s := range sales {
 			refuse(s, misfit(placement.Packing{Misfit: mixture.Misfit}))
 		}
-	case len(mixture.Machines) > 0:
+	case len(mixture.Machines) > 0 && !(beside && ofOne(mixture.Machines)):
 		c := mixed(sales, mixture.Machines, r.Settings.Machines)
 		c.beside = beside
-		if !beside || slices.ContainsFunc(c.more, func(b *candidate) bool { return b.sale != c.sale }) {
-			r.consider(w, c, nil)
-		}
+		r.consider(w, c, nil)
 	}
 }
 
@@ -130,6 +128,11 @@ func (r *run) priceOfOne(w *work, offer int, beside bool) (int64, *Reason) {
 	one := candidate{sale: r.offers[offer], machines: 1, turns: 1}
 	why := r.priceOne(w, &one)
 	return one.expected.Nano, why
+}
+
+// ofOne reports whether all machines are of one ware.
+func ofOne(machines []placement.Mixed) bool {
+	return !slices.ContainsFunc(machines, func(m placement.Mixed) bool { return m.Ware != machines[0].Ware })
 }
 
 // mixed are the bursts, of so many machines at most, for machines of several sales.
