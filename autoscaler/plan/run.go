@@ -23,6 +23,7 @@ type run struct {
 	ends    []ending                        // pods on them whose end is known, soonest first
 	freed   map[corev1.ResourceName][]int64 // see freedOf
 	slots   map[gpuNeed]slots
+	seats   map[placement.Class]seats
 	// book is tried on, gang by gang: two gangs can't both get the last euro.
 	book      quota.Book
 	history   history
@@ -44,6 +45,7 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 		trips:     map[trip][][]Refusal{},
 		freed:     map[corev1.ResourceName][]int64{},
 		slots:     map[gpuNeed]slots{},
+		seats:     map[placement.Class]seats{},
 		book:      s.Book.Clone(),
 		system:    map[string]bool{"kube-system": true},
 		tenants:   map[string][]*v1alpha1.BurstTenant{},
