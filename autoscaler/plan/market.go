@@ -23,6 +23,7 @@ type sale struct {
 	key      string
 	provider *v1alpha1.BurstProvider
 	stock    *placement.Stock // its machines
+	family   int              // see related
 }
 
 // sales returns the offers, sorted by key and each once: of two with one key
@@ -39,6 +40,7 @@ func sales(state *State, known map[string]*v1alpha1.BurstProvider) []*sale {
 		}
 		all = append(all, s)
 	}
+	related(all)
 	slices.SortFunc(all, func(a, b *sale) int {
 		order := cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
 			cmp.Compare(b.offer.Price.NanoPerHour, a.offer.Price.NanoPerHour), compareTrueFirst(a.offer.SoldOut, b.offer.SoldOut))
@@ -87,21 +89,40 @@ func meterOf(o providers.Offer, p *v1alpha1.BurstProvider) providers.MeterRule {
 	}
 }
 
-// candidate is an offer that passed everything but the budgets.
+// candidate is an offer that passed everything but the budgets, and how it
+// would be bought. What independent pods need may be more than one burst: then
+// it is the first of them.
 type candidate struct {
 	*sale
 	packing  placement.Packing
+	placed   []placement.Seat // where they are not those of the packing
+	sized    bool             // it takes all pods, as follows
 	machines int32
+	turns    int // of pods that run one after the other
 	times    times
 	ready    time.Duration
 	ceiling  money.Amount
 	first    money.Amount // of the ceiling, in mode lease
 	expected money.Amount
+
+	more []*candidate // the other bursts
+	// whole is what all of them cost.
+	whole struct{ ceiling, expected money.Amount }
+	// beside says that each of its offers is considered by itself, too: what
+	// stands against all of them together need not be told.
+	beside bool
+	unpaid *Reason // what the budgets said
 }
+
+// bursts are all that is bought with the candidate.
+func (c *candidate) bursts() []*candidate { return append([]*candidate{c}, c.more...) }
 
 // seats are the pods by name, each with its machine.
 func (c *candidate) seats() []Seat {
-	placed := c.packing.Seats()
+	placed := c.placed
+	if placed == nil {
+		placed = c.packing.Seats()
+	}
 	seats := make([]Seat, len(placed))
 	for i, p := range placed {
 		seats[i] = Seat{Name: p.Pod.Name, UID: p.Pod.UID, Machine: int32(p.Machine)}
@@ -181,34 +202,57 @@ func (r *run) shopping(w *work) (Decision, bool) {
 	trips := r.policyOn(w)
 	w.refusals = slices.Grow(w.refusals, len(r.offers))
 	w.candidates = slices.Grow(w.candidates, len(r.offers))
+	open := make([]int, 0, len(r.offers)) // by their places in offers
 	for i, s := range r.offers {
 		refusals := slices.Concat(trips[i], r.marketOn(w, s))
-		if len(refusals) > 0 {
-			w.refusals = append(w.refusals, refusals...)
+		if len(refusals) == 0 {
+			open = append(open, i)
+		}
+		w.refusals = append(w.refusals, refusals...)
+	}
+	families, err := r.families(w, open)
+	if err != nil {
+		return w.decision(Refuse, undecidable(err)), true
+	}
+	for _, i := range open {
+		if families.instead(i) {
 			continue
 		}
 		c := &r.desk[i]
-		*c = candidate{sale: s}
+		*c = candidate{sale: r.offers[i]}
 		why := r.size(w, c)
-		if why == nil {
-			why = r.price(w, c)
-		}
-		if why == nil {
-			why = r.limits(w, c)
-		}
-		if why != nil {
-			w.refusals = append(w.refusals, s.refuse(*why))
-			continue
-		}
-		w.candidates = append(w.candidates, c)
+		c.sized = why == nil
+		r.consider(w, c, why)
+	}
+	for _, f := range families.list {
+		r.mix(w, f, !families.big)
 	}
 	slices.SortStableFunc(w.candidates, func(a, b *candidate) int {
-		if a.expected.Currency == b.expected.Currency && a.expected.Nano != b.expected.Nano {
-			return cmp.Compare(a.expected.Nano, b.expected.Nano)
+		x, y := a.whole.expected, b.whole.expected
+		if x.Currency == y.Currency && x.Nano != y.Nano {
+			return cmp.Compare(x.Nano, y.Nano)
 		}
-		return cmp.Or(cmp.Compare(a.expected.Currency, b.expected.Currency), cmp.Compare(a.ceiling.Nano, b.ceiling.Nano), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(x.Currency, y.Currency), cmp.Compare(a.whole.ceiling.Nano, b.whole.ceiling.Nano),
+			cmp.Compare(len(a.more), len(b.more)), cmp.Compare(a.key, b.key))
 	})
 	return Decision{}, false
+}
+
+// consider makes a sized candidate one of those to choose from, or refuses its
+// offer.
+func (r *run) consider(w *work, c *candidate, why *Reason) {
+	if why == nil {
+		why = r.price(w, c)
+	}
+	if why == nil {
+		why = r.limits(w, c)
+	}
+	switch {
+	case why == nil:
+		w.candidates = append(w.candidates, c)
+	case !c.beside:
+		w.refusals = append(w.refusals, c.refuse(*why))
+	}
 }
 
 func (s *sale) refuse(why Reason) Refusal {
@@ -220,12 +264,17 @@ type trip struct {
 	tenant string
 	class  policy.Class
 	maxRun time.Duration
+	queue  int
+	endsBy time.Time // where it bounds the queue
 }
 
 // policyOn returns what the policy says against each offer. It is asked once a
 // cycle for work that it can't tell apart.
 func (r *run) policyOn(w *work) [][]Refusal {
-	key := trip{w.tenant.Name, w.class, w.maxRun}
+	key := trip{tenant: w.tenant.Name, class: w.class, maxRun: w.maxRun, queue: w.queue()}
+	if key.queue > 1 {
+		key.endsBy = w.EndsBy
+	}
 	if known, asked := r.trips[key]; asked {
 		return known
 	}
@@ -233,7 +282,7 @@ func (r *run) policyOn(w *work) [][]Refusal {
 	all := make([][]Refusal, len(r.offers))
 	for i, s := range r.offers {
 		for _, p := range going.Evaluate(policy.Trip{
-			Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: r.timesFor(w, s).until,
+			Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: r.timesFor(w, s, r.turns(w, s)).until,
 		}) {
 			refusal := s.refuse(reasonOf(p))
 			refusal.Until = p.Until
@@ -281,10 +330,14 @@ func (r *run) marketOn(w *work, s *sale) []Refusal {
 // cap on the GPU model, counting all that is in flight.
 func (r *run) limits(w *work, c *candidate) *Reason {
 	limit, inFlight := c.provider.Spec.Limits, r.history.bought[c.offer.Provider]
-	gpus := c.machines * int32(c.offer.GPUs)
-	if limit.Machines != nil && inFlight.machines+c.machines > *limit.Machines {
+	machines, gpus := int32(0), int32(0)
+	for _, b := range c.bursts() {
+		machines += b.machines
+		gpus += b.machines * int32(b.offer.GPUs)
+	}
+	if limit.Machines != nil && inFlight.machines+machines > *limit.Machines {
 		return &Reason{
-			Code: ProviderQuota, Message: fmt.Sprintf("%d machines in flight and %d more exceed the limit of %d", inFlight.machines, c.machines, *limit.Machines),
+			Code: ProviderQuota, Message: fmt.Sprintf("%d machines in flight and %d more exceed the limit of %d", inFlight.machines, machines, *limit.Machines),
 			Remedy: "wait for a burst to end, or raise the provider's limit",
 		}
 	}

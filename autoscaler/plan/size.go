@@ -31,7 +31,11 @@ func (r *run) size(w *work, c *candidate) *Reason {
 	if why != nil {
 		return why
 	}
-	packing, err := r.cluster.Pack(w.batch, c.stock, r.Settings.Machines)
+	most := r.Settings.Machines
+	if !w.Together {
+		most = len(w.pods) // in as many bursts as it takes
+	}
+	packing, err := r.cluster.Pack(w.batch.InTurns(r.turns(w, c.sale)), c.stock, most)
 	switch {
 	case err != nil:
 		return refusal(undecidable(err))
@@ -43,7 +47,10 @@ func (r *run) size(w *work, c *candidate) *Reason {
 			Remedy: "make it smaller, or use larger machines",
 		})
 	}
-	c.machines, c.packing = int32(packing.Machines), packing
+	c.machines, c.turns, c.packing = int32(packing.Machines), packing.Turns, packing
+	if packing.Machines > r.Settings.Machines {
+		c.into(parted(c.sale, packing.Turns, packing.Seats(), r.Settings.Machines))
+	}
 	return nil
 }
 
