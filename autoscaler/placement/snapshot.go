@@ -261,5 +261,11 @@ func (s *Snapshot) writable(node string) (*framework.NodeInfo, error) {
 }
 
 func byKey(a, b *corev1.Pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	if order := cmp.Compare(a.Namespace, b.Namespace); order != 0 {
+		return order
+	}
+	if order := cmp.Compare(a.Name, b.Name); order != 0 {
+		return order
+	}
+	return cmp.Compare(a.UID, b.UID)
 }

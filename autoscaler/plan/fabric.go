@@ -18,23 +18,28 @@ const anyFabric = "any"
 // operator and AWS's EFA. A name that ends in a slash stands for all below it.
 var fabricResources = []string{"rdma/", "nvidia.com/hostdev", "vpc.amazonaws.com/efa"}
 
-// fabric refuses an offer for a gang over several machines that needs a fast
-// fabric between them, where the offer has none. Over plain Ethernet such work
-// would run, and take a multiple of the time that its price was reckoned with.
-// What pods ask of a resource they need on one machine, too.
-func (w *work) fabric(c *candidate) *Reason {
-	if !w.Together {
+// fabric is the fast fabric between machines of an offer, or nothing.
+func (s *sale) fabric() string { return s.offer.Labels[v1alpha1.FabricAnnotation] }
+
+// wiring is what stands against offers without a fast fabric for a gang that asks
+// for a resource of one. Nothing would plug it in there.
+func (w *work) wiring() *Reason {
+	if !w.Together || len(w.pods) < 2 {
 		return nil
 	}
-	has := c.offer.Labels[v1alpha1.FabricAnnotation]
 	for _, p := range w.pods {
-		if name := fabricRequest(p); name != "" && has == "" {
+		if name := fabricRequest(p); name != "" {
 			return lacksFabric(fmt.Sprintf("pod %s asks for %s, and the offer has no fast fabric", p.Name, name))
 		}
 	}
-	if c.machines < 2 {
-		return nil
-	}
+	return nil
+}
+
+// spans refuses an offer for a gang over several machines that says which fabric
+// they have to talk over, where the offer has none or another. Over plain Ethernet
+// it would run, and take a multiple of the time that its price was reckoned with.
+func (w *work) spans(c *candidate) *Reason {
+	has := c.fabric()
 	for _, wants := range w.Fabrics {
 		switch {
 		case has == wants || has != "" && wants == anyFabric:

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 	"time"
@@ -325,7 +324,10 @@ func (r *run) endings() []ending {
 		}
 	}
 	slices.SortFunc(all, func(a, b ending) int {
-		return cmp.Or(a.at.Compare(b.at), podOrder(a.pod, b.pod))
+		if order := a.at.Compare(b.at); order != 0 {
+			return order
+		}
+		return podOrder(a.pod, b.pod)
 	})
 	return all
 }
