@@ -282,7 +282,7 @@ func (s *Snapshot) viewOf(c *class, p *corev1.Pod) (*view, error) {
 		return nil, status.AsError()
 	}
 	v := view{pod: p, state: state, allowed: allowed, narrowedBy: narrowedBy, alone: s.alone(state, p)}
-	c.view, c.epoch, c.nowhere = v, s.affinity.epoch, nowhere{}
+	c.view, c.epoch = v, s.affinity.epoch
 	return &v, nil
 }
 
