@@ -98,35 +98,56 @@ func outOfRange(err error) *Reason {
 	})
 }
 
-// priceOne works out the ceiling and the expected bill of one burst by the
-// provider's meter rule.
-// cases: H1 kubernetes-sigs/karpenter PR#3217
+// priceOne works out the ceiling and the expected bill of one burst.
 func (r *run) priceOne(w *work, c *candidate) *Reason {
-	c.times = r.timesFor(w, c.sale, c.turns)
-	c.ready = c.times.ready.Sub(r.Now)
+	if c.leg = r.legOf(w, c.sale, c.turns); c.leg.why != nil {
+		return c.leg.why
+	}
 	var err error
-	if c.ceiling, err = billed(c, c.offer.Meter.Worst(c.times.worst)); err == nil {
-		c.first, err = billed(c, c.offer.Meter.Worst(c.times.first.Sub(r.Now)))
-	}
-	if err == nil {
-		c.expected, err = billed(c, c.offer.Meter.Billed(r.Now, r.Now.Add(c.times.usual)))
-	}
-	if err != nil {
-		return outOfRange(err)
+	for _, sum := range []struct {
+		of  *money.Amount
+		one money.Amount
+	}{{&c.ceiling, c.leg.ceiling}, {&c.first, c.leg.first}, {&c.expected, c.leg.expected}} {
+		if *sum.of, err = sum.one.Mul(int64(c.machines)); err != nil {
+			return outOfRange(err)
+		}
 	}
 	return nil
 }
 
-// billed prices a metered time on every machine of the candidate. Parts of a
-// second count as a whole one.
-func billed(c *candidate, d time.Duration) (money.Amount, error) {
+// legOf is what one machine of an offer costs when its pods take so many turns.
+func (r *run) legOf(w *work, s *sale, turns int) *leg {
+	if known := &w.journey.legs[s.place]; known.turns == turns {
+		return known
+	}
+	l := r.newLeg(w, s, turns)
+	return &l
+}
+
+// newLeg prices one machine by the provider's meter rule.
+// cases: H1 kubernetes-sigs/karpenter PR#3217
+func (r *run) newLeg(w *work, s *sale, turns int) leg {
+	l := leg{turns: turns, times: r.timesFor(w, s, turns)}
+	meter := s.offer.Meter
+	var err error
+	if l.ceiling, err = billed(s, meter.Worst(l.times.worst)); err == nil {
+		l.first, err = billed(s, meter.Worst(l.times.first.Sub(r.Now)))
+	}
+	if err == nil {
+		l.expected, err = billed(s, meter.Billed(r.Now, r.Now.Add(l.times.usual)))
+	}
+	if err != nil {
+		l.why = outOfRange(err)
+	}
+	return l
+}
+
+// billed prices a metered time on one machine. Parts of a second count as a whole
+// one.
+func billed(s *sale, d time.Duration) (money.Amount, error) {
 	seconds := int64(d / time.Second)
 	if d%time.Second != 0 {
 		seconds++
 	}
-	one, err := c.offer.Price.For(seconds, money.Whole)
-	if err != nil {
-		return money.Amount{}, err
-	}
-	return one.Mul(int64(c.machines))
+	return s.offer.Price.For(seconds, money.Whole)
 }

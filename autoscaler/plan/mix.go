@@ -55,12 +55,19 @@ func (r *run) families(w *work, open []int) (families, error) {
 	if w.Together || len(w.pods) < 2 || len(w.Inputs) > 0 {
 		return out, nil
 	}
-	all := make([][]int, len(r.offers))
+	all := r.kin
+	for i := range all {
+		all[i] = all[i][:0]
+	}
 	for _, i := range open {
 		f := &all[r.offers[i].family]
 		*f = append(*f, i)
 	}
-	out.list = slices.DeleteFunc(all, func(f []int) bool { return len(f) < 2 })
+	for _, f := range all {
+		if len(f) > 1 {
+			out.list = append(out.list, f)
+		}
+	}
 	if len(out.list) == 0 || len(w.pods)*len(open) <= searched {
 		return out, nil
 	}
@@ -108,31 +115,26 @@ func (r *run) mix(w *work, f []int, beside bool) {
 		for _, s := range sales {
 			refuse(s, misfit(placement.Packing{Misfit: mixture.Misfit}))
 		}
-	case len(mixture.Machines) > 0 && !(beside && ofOne(mixture.Machines)):
+	case !beside && len(mixture.Machines) > 0 || several(mixture.Machines):
 		c := mixed(sales, mixture.Machines, r.Settings.Machines)
 		c.beside = beside
 		r.consider(w, c, nil)
 	}
 }
 
-// priceOfOne is the expected bill of one machine of an offer, as it was found when
-// the offer was considered by itself. It is nothing for one that no mixture needs.
-func (r *run) priceOfOne(w *work, offer int, beside bool) (int64, *Reason) {
-	c := &r.desk[offer]
-	switch {
-	case beside && c.sized && c.turns == 1 && c.expected.Currency != "":
-		return c.expected.Nano / int64(c.machines), nil
-	case beside && !c.sized && w.batch.Equal():
-		return 0, nil
-	}
-	one := candidate{sale: r.offers[offer], machines: 1, turns: 1}
-	why := r.priceOne(w, &one)
-	return one.expected.Nano, why
+// several reports whether machines are of more than one ware.
+func several(machines []placement.Mixed) bool {
+	return slices.ContainsFunc(machines, func(m placement.Mixed) bool { return m.Ware != machines[0].Ware })
 }
 
-// ofOne reports whether all machines are of one ware.
-func ofOne(machines []placement.Mixed) bool {
-	return !slices.ContainsFunc(machines, func(m placement.Mixed) bool { return m.Ware != machines[0].Ware })
+// priceOfOne is the expected bill of one machine of an offer. It is nothing for
+// one that no mixture needs.
+func (r *run) priceOfOne(w *work, offer int, beside bool) (int64, *Reason) {
+	if beside && !r.desk[offer].sized && w.batch.Equal() {
+		return 0, nil
+	}
+	one := r.legOf(w, r.offers[offer], 1)
+	return one.expected.Nano, one.why
 }
 
 // mixed are the bursts, of so many machines at most, for machines of several sales.

@@ -26,7 +26,11 @@ func (r *run) paying(w *work) (Decision, bool) {
 		own := r.book.Clone() // what is only observed takes no money from others
 		book = &own
 	}
-	for _, c := range w.candidates {
+	for i, c := range w.candidates {
+		if i == 1 {
+			slices.SortStableFunc(w.candidates[1:], ranking)
+			c = w.candidates[1]
+		}
 		bursts, why := r.pay(w, c, book)
 		if c.unpaid = why; why != nil {
 			if !c.beside {
@@ -143,15 +147,15 @@ func (r *run) burst(w *work, c *candidate, attempt int32) Burst {
 		Ceiling: c.ceiling, Expected: c.expected,
 		Hourly: money.Rate{NanoPerHour: c.offer.Price.NanoPerHour * int64(c.machines), Currency: c.offer.Price.Currency},
 		Mode:   quota.ModeSafe,
-		MaxRun: time.Duration(c.turns) * w.maxRun, From: r.Now, Deadline: c.times.deadline, Until: c.times.until,
+		MaxRun: time.Duration(c.turns) * w.maxRun, From: r.Now, Deadline: c.leg.times.deadline, Until: c.leg.times.until,
 		Data:    v1alpha1.BurstData{Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs},
-		ReadyAt: c.times.ready, LocalAt: w.localAt,
+		ReadyAt: c.leg.times.ready, LocalAt: w.localAt,
 	}
 	if c.turns > 1 {
 		b.Turns = int32(c.turns)
 	}
 	if w.sliced && c.first.Nano < c.ceiling.Nano { // else the first slice is the whole
-		b.Mode, b.First, b.FirstUntil = quota.ModeLease, c.first, c.times.first
+		b.Mode, b.First, b.FirstUntil = quota.ModeLease, c.first, c.leg.times.first
 	}
 	return b
 }
@@ -174,6 +178,9 @@ func nameOf(owner types.UID, attempt int32) string {
 }
 
 func sortRefusals(all []Refusal) []Refusal {
-	slices.SortStableFunc(all, func(a, b Refusal) int { return cmp.Compare(a.Offer, b.Offer) })
+	byOffer := func(a, b Refusal) int { return cmp.Compare(a.Offer, b.Offer) }
+	if !slices.IsSortedFunc(all, byOffer) {
+		slices.SortStableFunc(all, byOffer)
+	}
 	return all
 }
