@@ -55,7 +55,7 @@ func TestFit(t *testing.T) {
 			want: "one on b; two on a",
 		},
 		"a smaller pod goes back to a node that was too small for another": {
-			nodes: []*corev1.Node{node("a", 1), node("b", 2)}, pods: []*corev1.Pod{pod("one", 1), pod("two", 2)},
+			nodes: []*corev1.Node{node("a", 1), node("b", 3)}, pods: []*corev1.Pod{pod("one", 1), pod("two", 2)},
 			want: "one on a; two on b",
 		},
 		"a gang that does not fit whole is not placed at all": {
