@@ -11,6 +11,7 @@ const (
 	Undecidable Code = "UNDECIDABLE" // a fault on our side
 
 	// About the state of the work.
+	NotPending          Code = "NOT_PENDING"           // nothing of it waits for a place
 	FitsLocally         Code = "FITS_LOCALLY"          // a node on-prem has room now
 	NotUnschedulableYet Code = "NOT_UNSCHEDULABLE_YET" // the scheduler has not refused it for long enough
 	LocalChance         Code = "LOCAL_CHANCE"          // burstAfter is not over
