@@ -234,7 +234,7 @@ func (s *Server) simulate(a asked) (any, error) {
 		return nil, err
 	}
 	defer release()
-	imagined, err := observe.Imagine(manifest, namespace, a.state.Now)
+	imagined, err := observe.Imagine(manifest, namespace, &a.state)
 	if err != nil {
 		return nil, refuse(http.StatusUnprocessableEntity, "manifest: %w", err)
 	}

@@ -35,3 +35,13 @@ func TestAbout(t *testing.T) {
 		})
 	}
 }
+
+// Why further pods don't exist is told with what is decided on those that do.
+func TestWhatIsMissingIsTold(t *testing.T) {
+	short := plan.Reason{Code: plan.NamespaceQuota, Message: "2 of its pods can't be created", Remedy: "wait"}
+	g := site().node("rack1", 2).gang("train", 2).work(func(w *plan.Gang) { w.Short = &short })
+	d := plan.Decide(g.s).Decisions[0]
+	if d.Code != plan.FitsLocally || len(d.Refusals) != 1 || d.Refusals[0].Reason != short {
+		t.Errorf("decided:\n%s", d.Explain())
+	}
+}

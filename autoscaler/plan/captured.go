@@ -47,6 +47,7 @@ func Captured(s State) State {
 		bare(class)
 		class.MountOptions, class.Parameters = nil, nil
 	})
+	c.Quotas = bareEach(c.Quotas)
 	c.CSINodes = bareEach(c.CSINodes)
 	c.CSIDrivers = bareEach(c.CSIDrivers)
 	s.Tenants = bareEach(s.Tenants)

@@ -174,7 +174,7 @@ func (a *asking) simulated(cmd *cobra.Command, manifest string, data []byte) (pl
 	if namespace == "" {
 		namespace = "default"
 	}
-	imagined, err := observe.Imagine(data, namespace, s.Now)
+	imagined, err := observe.Imagine(data, namespace, &s)
 	if err != nil {
 		return plan.Plan{}, fmt.Errorf("manifest %s: %w", manifest, err)
 	}
