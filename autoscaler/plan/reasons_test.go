@@ -174,7 +174,8 @@ func ofTheMarket() map[plan.Code]given {
 		plan.QuotaCloudGPU: sold.rules(func(s *v1alpha1.BurstTenantSpec) {
 			s.Quota = []v1alpha1.GPUQuota{{GPUModel: "L40S-48", HardCap: number(1)}}
 		}),
-		plan.GangTooLarge: site().gang("huge", 1).times(17).together().offer("ovh", 1, "2 EUR"),
+		plan.GangNeedsFabric: site().gang("ring", 1).times(2).together().work(func(w *plan.Gang) { w.Fabrics = []string{"any"} }).offer("ovh", 1, "2 EUR"),
+		plan.GangTooLarge:    site().gang("huge", 1).times(17).together().offer("ovh", 1, "2 EUR"),
 	}
 }
 
