@@ -64,6 +64,7 @@ func TestPeopleAsk(t *testing.T) {
 	t.Run("no right beside the Job", func(t *testing.T) { s.on(t).hasNoOtherRight(ada) })
 	t.Run("turned away", func(t *testing.T) { s.on(t).turnsAway(t, ada) })
 	t.Run("the Job says the same", func(t *testing.T) { s.on(t).saysTheSame(d) })
+	t.Run("a quota is why", func(t *testing.T) { s.on(t).namesTheQuota() })
 	t.Run("operators capture", func(t *testing.T) { s.on(t).captures(ada, "wide") })
 }
 
@@ -259,6 +260,27 @@ func (s *stage) saysTheSame(d plan.Decision) {
 	})
 	if said != 1 {
 		s.t.Errorf("%d events say it, want one", said)
+	}
+}
+
+// namesTheQuota: of a Job whose pods the API server does not let in, its words
+// are told.
+func (s *stage) namesTheQuota() {
+	full := corev1.ResourceList{"requests.nvidia.com/gpu": resource.MustParse("1")}
+	meta := metav1.ObjectMeta{Namespace: tenantNS, Name: "gpus"}
+	if err := s.Client.Create(s.t.Context(), &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: full}}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.submit("crowded", 1, wants(8))
+	var told plan.Answer
+	s.until(patience, "an answer about the quota", func() bool { // its usage is reckoned a moment later
+		var err error
+		told, err = s.why(s.ControlPlane.AdminConfig, "job", "crowded")
+		return err == nil && len(told.Decisions) == 1 && !strings.Contains(told.Decisions[0].Message, "status unknown")
+	})
+	d := told.Decisions[0]
+	if d.Verdict != plan.Wait || d.Code != plan.NamespaceQuota || !strings.Contains(d.Message, "exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=16") {
+		s.t.Errorf("told:\n%s", told.Explain())
 	}
 }
 
