@@ -271,15 +271,20 @@ func (s *stage) namesTheQuota() {
 	if err := s.Client.Create(s.t.Context(), &corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: full}}); err != nil {
 		s.t.Fatal(err)
 	}
+	s.until(patience, "the quota's usage", func() bool {
+		q, err := s.Kube.CoreV1().ResourceQuotas(tenantNS).Get(s.t.Context(), meta.Name, metav1.GetOptions{})
+		used := q.Status.Used["requests.nvidia.com/gpu"]
+		return err == nil && used.Value() == 16
+	})
 	s.submit("crowded", 1, wants(8))
 	var told plan.Answer
-	s.until(patience, "an answer about the quota", func() bool { // its usage is reckoned a moment later
+	s.until(patience, "an answer about the quota", func() bool {
 		var err error
 		told, err = s.why(s.ControlPlane.AdminConfig, "job", "crowded")
-		return err == nil && len(told.Decisions) == 1 && !strings.Contains(told.Decisions[0].Message, "status unknown")
+		return err == nil && len(told.Decisions) == 1 && told.Decisions[0].Code == plan.NamespaceQuota
 	})
 	d := told.Decisions[0]
-	if d.Verdict != plan.Wait || d.Code != plan.NamespaceQuota || !strings.Contains(d.Message, "exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=16") {
+	if d.Verdict != plan.Wait || !strings.Contains(d.Message, "exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=16") {
 		s.t.Errorf("told:\n%s", told.Explain())
 	}
 }
