@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"sort"
 	"time"
 )
 
@@ -27,12 +28,15 @@ func (r *run) turns(w *work, s *sale) int {
 		return 1
 	}
 	boot := r.bootOf(s)
-	paid := s.offer.Meter.Billed(r.Now, r.Now.Add(boot+w.maxRun))
-	left := min(paid-boot-winding, patience+w.maxRun)
+	left := patience + w.maxRun
 	if !w.EndsBy.IsZero() {
 		left = min(left, w.EndsBy.Sub(r.Now)-boot)
 	}
-	return max(1, min(most, int(left/w.maxRun)))
+	billed := func(run time.Duration) time.Duration { return s.offer.Meter.Billed(r.Now, r.Now.Add(boot+run)) }
+	paid := billed(w.maxRun)
+	// The meter may count from the full hour on: what is left is found by asking it.
+	most = min(most, int(left/w.maxRun))
+	return max(1, sort.Search(most, func(n int) bool { return billed(time.Duration(n+1)*w.maxRun+winding) > paid }))
 }
 
 // queue is how many pods of the work could take turns: all, where they need not
