@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -108,17 +107,9 @@ func (c *fill) start(r *http.Request, t s3wire.Target, resp *http.Response, key 
 func (f *Front) newEntry(r *http.Request, t s3wire.Target, resp *http.Response, etag string, key seal.DataKey) *entry {
 	o := datasync.Object{
 		Bucket: t.Bucket, Key: t.Key, ETag: etag, VersionID: resp.Header.Get("X-Amz-Version-Id"),
-		Size: resp.ContentLength, ContentType: resp.Header.Get("Content-Type"), Metadata: map[string]string{},
+		Size: resp.ContentLength, ContentType: resp.Header.Get("Content-Type"), Metadata: objectHeaders(resp.Header),
 	}
 	o.LastModified, _ = http.ParseTime(resp.Header.Get("Last-Modified")) // zero when absent
-	for name, values := range resp.Header {
-		switch name {
-		case "Date", "Server", "Connection", "Keep-Alive", "Content-Length", "Etag", "Last-Modified", "Content-Type",
-			"X-Amz-Version-Id", "X-Amz-Request-Id", "X-Amz-Id-2":
-		default:
-			o.Metadata[name] = strings.Join(values, ", ")
-		}
-	}
 	return &entry{
 		object: o, file: filepath.Join(f.cfg.Dir, key.Name("cache", o.Bucket, o.Key, o.VersionID, o.ETag)),
 		sealed: seal.Size(o.Size), checksums: wantsChecksums(r), fetching: make(chan struct{}, 1),

@@ -56,20 +56,15 @@ func (f *Front) join(w http.ResponseWriter, r *http.Request, c *fill, key seal.D
 		return false
 	}
 	defer file.Close()
-	resp, err := f.forward(r, func(out *http.Request) {
-		out.Header.Set("If-None-Match", `"`+c.entry.object.ETag+`"`)
-	})
+	resp, verdict, err := f.ask(r, c.entry.object)
 	switch {
 	case err != nil:
 		f.unreachable(w, r, err)
-	case resp.StatusCode != http.StatusNotModified:
+	case verdict == answered:
 		f.answer(w, resp, nil) // a refusal, or another version by now
-	case changedMeanwhile(resp, c.entry.object):
-		_ = resp.Body.Close() // a 304 has no body
+	case verdict == changed:
 		return false
 	default:
-		_ = resp.Body.Close()
-		f.count.notModified.Add(1)
 		f.count.hits.Add(1)
 		f.follow(w, r, c, &tail{ctx: r.Context(), fill: c, file: file}, key, resp.Header)
 	}
