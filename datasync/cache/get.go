@@ -207,7 +207,7 @@ func writeHead(w http.ResponseWriter, r *http.Request, e *entry, part span, fres
 		if strings.HasPrefix(name, "X-Amz-Checksum-") && (part.length < e.object.Size || !wantsChecksums(r)) {
 			continue
 		}
-		h[name] = []string{value}
+		h[s3wire.AnswerName(name)] = []string{value}
 	}
 	h["Content-Type"] = nil
 	if e.object.ContentType != "" {

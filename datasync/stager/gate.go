@@ -222,7 +222,7 @@ func (a allowance) check(r *http.Request, t s3wire.Target) error {
 		return err
 	}
 	for _, name := range names {
-		if !useful(name) {
+		if !useful(name) && (t.Key == "" || !aboutObject(r.Method, name)) {
 			return fmt.Errorf("sub-resource %q is not for burst nodes", name)
 		}
 	}
@@ -245,9 +245,16 @@ func (a allowance) check(r *http.Request, t s3wire.Target) error {
 	return nil
 }
 
+// aboutObject says whether a sub-resource is one that programs ask of an object
+// that they copy: aws its tags, s3cmd who may read it. To change the latter
+// could open it to the world.
+func aboutObject(method, name string) bool {
+	return name == "tagging" || name == "acl" && method == http.MethodGet
+}
+
 // useful says whether a query parameter is one that plain S3 clients send
-// about objects and listings; acl, policy, lifecycle, tagging and the like are
-// not among them. Of the headers that a presigned URL may carry instead,
+// about objects and listings; policy, lifecycle and the like are not among
+// them. Of the headers that a presigned URL may carry instead,
 // those about checksums and the object's own metadata are.
 func useful(name string) bool {
 	switch name {
