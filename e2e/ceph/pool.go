@@ -61,11 +61,15 @@ func (p *Pool) Return(ctx context.Context, l *Lab) error {
 		return fmt.Errorf("empty the gateway: %w", err)
 	}
 	for _, b := range buckets {
-		if _, err := s.Sweep(ctx, b.Name); err != nil {
-			return err
+		_, err := s.Sweep(ctx, b.Name)
+		if err == nil {
+			err = s.RemoveBucket(ctx, b.Name)
 		}
-		if err := s.RemoveBucket(ctx, b.Name); err != nil {
-			return err
+		if err != nil { // a key that no XML can list
+			_, err = l.Run(ctx, nil, "radosgw-admin", "bucket", "rm", "--bucket", b.Name, "--purge-objects")
+		}
+		if err != nil {
+			return fmt.Errorf("empty the gateway: %w", err)
 		}
 	}
 	p.mu.Lock()
