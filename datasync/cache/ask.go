@@ -23,7 +23,7 @@ const (
 // body, and its headers tell of the store.
 func (f *Front) ask(r *http.Request, o datasync.Object) (*http.Response, verdict, error) {
 	gateway := o.Metadata[gatewayMark] != ""
-	resp, err := f.forward(r, func(out *http.Request) {
+	resp, err := f.read(r, func(out *http.Request) {
 		if gateway {
 			out.Header.Set("X-Rgw-Auth", "yes")
 		} else {

@@ -34,6 +34,7 @@ import (
 	"spillway.dev/spillway/datasync/seal"
 	"spillway.dev/spillway/datasync/stager"
 	"spillway.dev/spillway/e2e/objectstore"
+	"spillway.dev/spillway/e2e/relay"
 )
 
 const (
@@ -64,6 +65,9 @@ type rig struct {
 	root   *minio.Core
 
 	clients map[string]*http.Client // of TestAnyHistoryIsTheSameAsDirect, by address
+
+	// Set by newRigOnLines: what lies between the front and the others.
+	toGate, toStaging *relay.Relay
 }
 
 type audits struct {
@@ -87,7 +91,23 @@ func (a *audits) reasons() []string {
 	return out
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB) *rig { return furnish(t, func(string, **relay.Relay) string { return "" }) }
+
+// newRigOnLines is a rig whose front reaches gate and staging store over lines
+// that a test can break.
+func newRigOnLines(t testing.TB) *rig {
+	return furnish(t, func(to string, line **relay.Relay) string {
+		var err error
+		if *line, err = relay.Start(to); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = (*line).Close() })
+		return (*line).Addr()
+	})
+}
+
+// furnish makes a rig; by puts a line on the way to an address, or returns "".
+func furnish(t testing.TB, by func(to string, line **relay.Relay) string) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	g := &rig{store: openHome(t), dir: filepath.Join(dir, "cache"), audits: &audits{}}
@@ -104,11 +124,11 @@ func newRig(t testing.TB) *rig {
 	if g.key, err = seal.NewDataKey(rand.Reader); err != nil {
 		t.Fatal(err)
 	}
-	g.openGateAndFront(t)
+	g.openGateAndFront(t, by)
 	return g
 }
 
-func (g *rig) openGateAndFront(t testing.TB) {
+func (g *rig) openGateAndFront(t testing.TB, by func(string, **relay.Relay) string) {
 	t.Helper()
 	ca := newAuthority(t)
 	storeURL, err := url.Parse(g.store.URL())
@@ -137,9 +157,15 @@ func (g *rig) openGateAndFront(t testing.TB) {
 		t.Fatal(err)
 	}
 	node := ca.issue(t, pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}})
+	transport := cache.Transport(func() (*tls.Certificate, error) { return &node, nil }, ca.pool)
+	fetch := dialTo(g.store.Addr())
+	if addr := by(gateURL.Host, &g.toGate); addr != "" {
+		transport.DialContext = dialTo(addr).DialContext
+		fetch = dialTo(by(g.store.Addr(), &g.toStaging))
+	}
 	g.front, err = cache.New(cache.Config{
 		Burst: burst, Gate: gateURL, Hosts: []string{storeName}, Dir: g.dir, Random: rand.Reader, Now: time.Now,
-		Transport: cache.Transport(func() (*tls.Certificate, error) { return &node, nil }, ca.pool),
+		Transport: transport, Fetch: &http.Client{Transport: fetch},
 	})
 	if err != nil {
 		t.Fatal(err)

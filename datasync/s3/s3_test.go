@@ -20,6 +20,7 @@ import (
 
 	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/s3"
+	"spillway.dev/spillway/e2e/relay"
 )
 
 // store runs a store and returns its endpoint and a plain client.
@@ -137,6 +138,39 @@ func TestSource(t *testing.T) {
 			t.Errorf("Open: %v", err)
 		}
 	})
+}
+
+// What was read of a version that is gone by the time the line is mended is
+// good, and nothing of another follows it.
+//
+// cases: A13 s5cmd#414, A14 HADOOP-16085
+func TestNothingOfTwoVersionsIsMixed(t *testing.T) {
+	e, c := store(t, false)
+	makeBucket(t, c, "data")
+	old := strings.Repeat("old", 1<<20)
+	put(t, c, "data", "k", old, minio.PutObjectOptions{})
+	line, err := relay.Start(strings.TrimPrefix(e.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = line.Close() })
+	e.URL = "http://" + line.Addr()
+	src := source(t, e)
+	o, err := src.Pin(t.Context(), "data", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.Break(relay.Break{Kind: relay.Cut, Way: relay.ToClient, After: 2 << 20})
+	body, err := src.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	put(t, c, "data", "k", strings.Repeat("new", 1<<20), minio.PutObjectOptions{})
+	got, err := io.ReadAll(body)
+	if !errors.Is(err, s3.ErrChanged) || len(got) == 0 || !strings.HasPrefix(old, string(got)) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
 }
 
 // cases: A1 minio-go#1451, thanos PR#3795

@@ -12,6 +12,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"spillway.dev/spillway/datasync"
+	"spillway.dev/spillway/datasync/s3wire"
 )
 
 // Source reads a source store. It is safe for concurrent use.
@@ -61,17 +62,36 @@ func (s *Source) Pin(ctx context.Context, bucket, key string) (datasync.Object, 
 }
 
 // Open reads exactly the pinned version; [ErrChanged] when it is no longer
-// the current one.
+// the current one. A connection that breaks or falls silent is taken up again
+// where it broke, if the object is still that version.
 func (s *Source) Open(ctx context.Context, o datasync.Object) (io.ReadCloser, error) {
-	opts := minio.GetObjectOptions{VersionID: o.VersionID}
-	if err := opts.SetMatchETag(o.ETag); err != nil {
-		return nil, fmt.Errorf("read s3://%s/%s: %w", o.Bucket, o.Key, err)
+	from := func(offset int64) (io.ReadCloser, error) {
+		opts := minio.GetObjectOptions{VersionID: o.VersionID}
+		err := opts.SetMatchETag(o.ETag)
+		if err == nil && offset > 0 {
+			err = opts.SetRange(offset, 0)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read s3://%s/%s: %w", o.Bucket, o.Key, err)
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		body, info, _, err := s.core.GetObject(ctx, o.Bucket, o.Key, opts)
+		if err != nil {
+			cancel(nil)
+			return nil, classify(err, "read s3://%s/%s", o.Bucket, o.Key)
+		}
+		body = s3wire.Watch(cancel, body)
+		if info.Size != o.Size-offset {
+			_ = body.Close()
+			return nil, fmt.Errorf("read s3://%s/%s: the store sends %d bytes from byte %d on, not %d", o.Bucket, o.Key, info.Size, offset, o.Size-offset)
+		}
+		return body, nil
 	}
-	body, _, _, err := s.core.GetObject(ctx, o.Bucket, o.Key, opts)
+	body, err := from(0)
 	if err != nil {
-		return nil, classify(err, "read s3://%s/%s", o.Bucket, o.Key)
+		return nil, err
 	}
-	return body, nil
+	return s3wire.Resume(o.Size, body, from), nil
 }
 
 // Digest is what an object at home really holds.

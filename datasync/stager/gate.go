@@ -168,7 +168,11 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := g.admit(r, &line); err != nil {
 		line.Reason = err.Error()
 		g.cfg.Audit(line)
-		s3wire.Refuse(w, r, http.StatusForbidden, "AccessDenied", "Refused by the gate before the store: "+line.Reason+".")
+		status, code := http.StatusForbidden, "AccessDenied"
+		if errors.Is(err, errNotOffered) {
+			status, code = http.StatusNotImplemented, "NotImplemented"
+		}
+		s3wire.Refuse(w, r, status, code, "Refused by the gate before the store: "+line.Reason+".")
 		return
 	}
 	ctx, done := g.lasting(r.Context(), line.Burst)
@@ -215,6 +219,11 @@ func (g *Gate) admit(r *http.Request, line *Audit) error {
 	return may.check(r, target)
 }
 
+// errNotOffered says that a function of S3 is not to be had from a burst node,
+// as on stores that do not have it: programs such as s3cmd then copy an object
+// without its access list instead of giving up.
+var errNotOffered = errors.New("is not for burst nodes")
+
 // check decides about bucket, key, method and sub-resources.
 func (a allowance) check(r *http.Request, t s3wire.Target) error {
 	query, names, err := s3wire.SubResources(r)
@@ -223,7 +232,10 @@ func (a allowance) check(r *http.Request, t s3wire.Target) error {
 	}
 	for _, name := range names {
 		if !useful(name) && (t.Key == "" || !aboutObject(r.Method, name)) {
-			return fmt.Errorf("sub-resource %q is not for burst nodes", name)
+			if strings.HasPrefix(strings.ToLower(name), "x-amz-") {
+				return fmt.Errorf("%s in the query is not for burst nodes", name)
+			}
+			return fmt.Errorf("sub-resource %q %w", name, errNotOffered)
 		}
 	}
 	switch {

@@ -279,23 +279,16 @@ feed:
 	return objects, nil
 }
 
-// pinTries is how often an object that changes under our hands is pinned
-// anew.
-const pinTries = 5
+// moveTries is how often an object is tried that changes under our hands, or
+// whose way breaks.
+const moveTries = 5
 
 // move stages one object, at the version that it has now.
 func (m *mover) move(ctx context.Context, in input) (datasync.Object, error) {
 	var err error
-	for range pinTries {
+	for try := range moveTries {
 		var o datasync.Object
-		if o, err = in.source.Pin(ctx, in.object.Bucket, in.object.Key); err != nil {
-			return datasync.Object{}, err
-		}
-		o.Staged, o.StagedSize = datasync.StagedName(m.key, o), seal.Size(o.Size)
-		if o.SHA256, err = m.stagedDigest(ctx, in.source, o); err == nil && o.SHA256 == "" {
-			o.SHA256, err = m.put(ctx, in.source, o)
-		}
-		if err == nil {
+		if o, err = m.moveOnce(ctx, in); err == nil {
 			m.run.update(func(p *Progress) {
 				p.ObjectsDone++
 				p.BytesDone += o.Size
@@ -303,11 +296,27 @@ func (m *mover) move(ctx context.Context, in input) (datasync.Object, error) {
 			})
 			return o, nil
 		}
-		if !errors.Is(err, s3.ErrChanged) {
+		if errors.Is(err, s3.ErrDenied) || errors.Is(err, s3.ErrNotFound) {
 			return datasync.Object{}, err
 		}
+		select {
+		case <-ctx.Done():
+			return datasync.Object{}, err
+		case <-time.After(100 * time.Millisecond << try):
+		}
 	}
-	return datasync.Object{}, fmt.Errorf("gave up after %d tries: %w", pinTries, err)
+	return datasync.Object{}, fmt.Errorf("gave up after %d tries: %w", moveTries, err)
+}
+
+func (m *mover) moveOnce(ctx context.Context, in input) (o datasync.Object, err error) {
+	if o, err = in.source.Pin(ctx, in.object.Bucket, in.object.Key); err != nil {
+		return o, err
+	}
+	o.Staged, o.StagedSize = datasync.StagedName(m.key, o), seal.Size(o.Size)
+	if o.SHA256, err = m.stagedDigest(ctx, in.source, o); err == nil && o.SHA256 == "" {
+		o.SHA256, err = m.put(ctx, in.source, o)
+	}
+	return o, err
 }
 
 // stagedDigest returns the digest of an object that is staged already, or "".
