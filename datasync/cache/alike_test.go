@@ -142,7 +142,7 @@ func drawWish(d *rand.Rand, keys []string, etags map[string]string) wish {
 	w := wish{
 		key: pick(d, keys...), header: map[string]string{}, unsigned: map[string]string{},
 		who: account(pick(d, "job", "job", "job", "job", "job", "job", "job", "job", "stranger", "forger", "nobody", "")),
-		how: pick(d, "header", "header", "header", "presigned"),
+		how: pick(d, "header", "header", "header", "header", "header", "header", "presigned", "presigned", "presigned v2"),
 	}
 	switch pick(d, "get", "get", "get", "get", "get", "get", "get", "head", "head", "put", "put outside", "delete outside", "list", "delete", "copy", "many", "upload", "about") {
 	case "get":
@@ -462,6 +462,8 @@ func (w wish) sign(r *http.Request) *http.Request {
 	switch w.how {
 	case "presigned":
 		return signer.PreSignV4(*r, w.who[0], w.who[1], "", region, 600)
+	case "presigned v2":
+		return signer.PreSignV2(*r, w.who[0], w.who[1], 600, false)
 	case "plain":
 		r.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
 	case "chunked":

@@ -32,7 +32,7 @@ func (v versity) Log() ([]objectstore.Entry, error) { return objectstore.ReadLog
 
 func (v versity) Same() int { return http.StatusNotModified }
 
-func (v versity) Policy(bucket, user string) string { return objectstore.AllowUser(bucket, user) }
+func (v versity) Policy(bucket, user string) string { return objectstore.Allow(bucket, user) }
 
 func openHome(t testing.TB) home {
 	t.Helper()

@@ -70,10 +70,11 @@ func (l *Lab) log() string { return filepath.Join(l.config.Dir, "logs", "client.
 // bucket. What a user writes into the bucket of another belongs to the user:
 // whom the policy does not name can't read it, not even the bucket's owner.
 func Policy(bucket string, users ...string) string {
-	for i, u := range users {
-		users[i] = strconv.Quote("arn:aws:iam:::user/" + u)
+	var names []string
+	for _, u := range users {
+		names = append(names, strconv.Quote("arn:aws:iam:::user/"+u))
 	}
 	return fmt.Sprintf(`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow",
 		"Principal": {"AWS": [%s]}, "Action": "s3:*",
-		"Resource": ["arn:aws:s3:::%s", "arn:aws:s3:::%s/*"]}]}`, strings.Join(users, ", "), bucket, bucket)
+		"Resource": ["arn:aws:s3:::%s", "arn:aws:s3:::%s/*"]}]}`, strings.Join(names, ", "), bucket, bucket)
 }
