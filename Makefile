@@ -69,7 +69,7 @@ demo: build ## from nothing to a finished burst Job, on this machine, under 3 mi
 test: build ## run all tests that need no root and say what each part covers
 	@$(RUNNER) test $(addprefix ./,$(PURE)) -- $(SLOW) ./...
 
-e2e: openstack ## run the crash and guard stories again, and the driver against a real OpenStack (root)
+e2e: openstack ceph ## run the crash and guard stories again, with a real OpenStack and a real Ceph gateway (root)
 	@go test -count=1 -timeout 10m -v -run '^TestGuards$$' ./e2e
 	@go test -count=1 -timeout 40m -v ./e2e/stories
 
@@ -77,8 +77,9 @@ openstack: build ## hold the OpenStack driver against a real OpenStack from Debi
 	@go test -count=1 -timeout 40m -v -tags openstack -artifacts -outputdir $(CURDIR)/bin ./e2e/openstack
 
 # The packages' own tests, with real gateways for their stores.
-ceph: ## hold front, gate and stager against a real Ceph gateway and the S3 clients of Debian 12 (root, 1 GB in bin/.built)
+ceph: build ## hold front, gate and stager, and a whole burst, against a real Ceph gateway and the S3 clients of Debian 12 (root, 1 GB in bin/.built)
 	@go test -count=1 -p 1 -timeout 40m -tags ceph ./e2e/ceph ./datasync/s3 ./datasync/stager ./datasync/cache
+	@go test -count=1 -timeout 20m -v -tags ceph -run '^TestCeph' ./e2e/stories
 
 bench: build ## measure one area and hold it to its goals: make bench AREA=planner
 	@if [ -z "$(filter $(AREAS),$(AREA))" ]; then \
@@ -100,8 +101,8 @@ lint: ## format, vet and staticcheck only
 	@status=0; echo "check: gofumpt"; \
 	  found=$$($(GOFUMPT) -l .); \
 	  if [ -n "$$found" ]; then echo "not formatted, run $(GOFUMPT) -w .:" >&2; echo "$$found" >&2; status=1; fi; \
-	  echo "check: go vet"; go vet ./... && go vet -tags openstack ./e2e/openstack && go vet -tags ceph ./e2e/ceph ./datasync/... || status=1; \
-	  echo "check: staticcheck"; $(STATICCHECK) ./... && $(STATICCHECK) -tags openstack ./e2e/openstack && $(STATICCHECK) -tags ceph ./e2e/ceph ./datasync/... || status=1; \
+	  echo "check: go vet"; go vet ./... && go vet -tags openstack ./e2e/openstack && go vet -tags ceph ./e2e/ceph ./e2e/stories ./datasync/... || status=1; \
+	  echo "check: staticcheck"; $(STATICCHECK) ./... && $(STATICCHECK) -tags openstack ./e2e/openstack && $(STATICCHECK) -tags ceph ./e2e/ceph ./e2e/stories ./datasync/... || status=1; \
 	  exit $$status
 
 generate: ## make deepcopy code and CRDs from autoscaler/api again
