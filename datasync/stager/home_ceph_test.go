@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // open returns the address of an empty gateway.
-func open(t *testing.T, _ bool) string {
+func open(t testing.TB, _ bool) string {
 	t.Helper()
 	l, err := labs.Take(t.Context())
 	if err != nil {

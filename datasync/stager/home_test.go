@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 // open starts a store of versitygw on a folder and returns its address. With
 // the build tag ceph it is a real Ceph gateway instead.
-func open(t *testing.T, versions bool) string {
+func open(t testing.TB, versions bool) string {
 	t.Helper()
 	s, err := objectstore.Start(t.Context(), objectstore.Config{
 		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "root", SecretKey: "rootsecret", Versions: versions,

@@ -309,12 +309,24 @@ func (m *mover) move(ctx context.Context, in input) (datasync.Object, error) {
 }
 
 func (m *mover) moveOnce(ctx context.Context, in input) (o datasync.Object, err error) {
+	if len(m.there) == 0 { // nothing of it can be staged already: one request is enough
+		o, body, err := in.source.Take(ctx, in.object.Bucket, in.object.Key)
+		if err != nil {
+			return o, err
+		}
+		o.Staged, o.StagedSize = datasync.StagedName(m.key, o), seal.Size(o.Size)
+		o.SHA256, err = m.put(ctx, o, body)
+		return o, err
+	}
 	if o, err = in.source.Pin(ctx, in.object.Bucket, in.object.Key); err != nil {
 		return o, err
 	}
 	o.Staged, o.StagedSize = datasync.StagedName(m.key, o), seal.Size(o.Size)
 	if o.SHA256, err = m.stagedDigest(ctx, in.source, o); err == nil && o.SHA256 == "" {
-		o.SHA256, err = m.put(ctx, in.source, o)
+		var body io.ReadCloser
+		if body, err = in.source.Open(ctx, o); err == nil {
+			o.SHA256, err = m.put(ctx, o, body)
+		}
 	}
 	return o, err
 }
@@ -341,12 +353,9 @@ func (m *mover) stagedDigest(ctx context.Context, src *s3.Source, o datasync.Obj
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// put seals the pinned version into the staging bucket and returns its digest.
-func (m *mover) put(ctx context.Context, src *s3.Source, o datasync.Object) (string, error) {
-	body, err := src.Open(ctx, o)
-	if err != nil {
-		return "", err
-	}
+// put seals a version into the staging bucket, closes its body and returns its
+// digest.
+func (m *mover) put(ctx context.Context, o datasync.Object, body io.ReadCloser) (string, error) {
 	defer body.Close()
 	sum := sha256.New()
 	box, err := seal.NewReader(io.TeeReader(body, sum), o.Size, m.key, datasync.InputContext(m.burst, o), m.stager.cfg.Random)
