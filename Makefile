@@ -81,7 +81,7 @@ ceph: build ## hold front, gate and stager, and a whole burst, against a real Ce
 	@go test -count=1 -p 1 -timeout 40m -tags ceph ./e2e/ceph ./datasync/s3 ./datasync/stager ./datasync/cache
 	@go test -count=1 -timeout 20m -v -tags ceph -run '^TestCeph' ./e2e/stories
 
-bench: build ## measure one area and hold it to its goals: make bench AREA=planner
+bench: build ## measure one area and hold it to its goals: make bench AREA=planner (datasync needs rclone, its peer)
 	@if [ -z "$(filter $(AREAS),$(AREA))" ]; then \
 	  echo "bench: AREA=$(AREA) is unknown; say make bench AREA=$(subst $() ,|,$(AREAS))" >&2; exit 2; fi
 	@mkdir -p bench-out

@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -100,4 +102,38 @@ func TestAGateThatTakesNoConnection(t *testing.T) {
 	if took := time.Since(began); took > 25*time.Second || w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "try again") {
 		t.Errorf("after %v: %d %s", took, w.Code, w.Body)
 	}
+}
+
+// A line that has gone dead, which nobody is told of, does not hold a job for
+// ever either: its read ends as one that may be tried again.
+//
+// cases: E7 k8s#121371
+func TestAStoreThatNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, err := cache.New(cache.Config{
+			Burst: burst, Gate: &url.URL{Scheme: "https", Host: "gate"}, Hosts: []string{storeName}, Dir: t.TempDir() + "/cache", Random: rand.Reader, Now: time.Now,
+			Transport: silent{},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Unlock(seal.DataKey{1}, datasync.Manifest{Burst: burst}); err != nil {
+			t.Fatal(err)
+		}
+		began, w := time.Now(), newRecorder()
+		r := newRequest(t, http.MethodGet, "/data/k")
+		r.RemoteAddr = "127.0.0.1:1"
+		f.ServeHTTP(w, r)
+		if took := time.Since(began); took != 30*time.Second || w.Code != http.StatusServiceUnavailable {
+			t.Errorf("after %v: %d %s", took, w.Code, w.Body)
+		}
+	})
+}
+
+// silent is a line on which nothing comes back.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
 }
