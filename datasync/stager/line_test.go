@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 
 	"github.com/minio/minio-go/v7"
@@ -145,5 +146,36 @@ func TestASourceIsReadOnWhereItBroke(t *testing.T) {
 				t.Errorf("%d bytes came from home for %d", n, size)
 			}
 		})
+	}
+}
+
+// An upload whose completion was answered, and the answer lost, is there: it is
+// not sent again, and not taken for gone.
+//
+// cases: A10 aws-sdk-java-v2#7068
+func TestALostAnswerToACompletion(t *testing.T) {
+	s := newSite(t)
+	body := noise(17<<20, 6)
+	s.put(t, "set/a", body)
+	lost := 0
+	onward := s.away.Transport
+	s.away.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		resp, err := onward.RoundTrip(r)
+		if err == nil && r.Method == http.MethodPost && r.URL.Query().Has("uploadId") && lost == 0 {
+			lost++
+			_ = resp.Body.Close()
+			return nil, io.ErrUnexpectedEOF
+		}
+		return resp, err
+	})
+	p, err := staged(t, s.stager(t), s.job("b1", "s3://data/set/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := s.manifest(t, p).Objects[0]; s.opened(t, "b1", o) != body {
+		t.Error("staged is not what is at home")
+	}
+	if lost != 1 || p.BytesMoved != seal.Size(int64(len(body))) {
+		t.Errorf("%d answers were lost, %d bytes moved", lost, p.BytesMoved)
 	}
 }

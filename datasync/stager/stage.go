@@ -296,7 +296,7 @@ func (m *mover) move(ctx context.Context, in input) (datasync.Object, error) {
 			})
 			return o, nil
 		}
-		if errors.Is(err, s3.ErrDenied) || errors.Is(err, s3.ErrNotFound) {
+		if errors.Is(err, s3.ErrDenied) {
 			return datasync.Object{}, err
 		}
 		select {
@@ -362,8 +362,12 @@ func (m *mover) put(ctx context.Context, o datasync.Object, body io.ReadCloser) 
 	if err != nil {
 		return "", err
 	}
-	if err := m.staging.Put(ctx, m.bucket, o.Staged, &countingReader{box, m.run}, o.StagedSize); err != nil {
+	sent := &countingReader{Reader: box, run: m.run}
+	if err := m.staging.Put(ctx, m.bucket, o.Staged, sent, o.StagedSize); err != nil {
 		return "", err
+	}
+	if sent.bytes != o.StagedSize { // then the digest is not that of the whole
+		return "", fmt.Errorf("stage %s/%s: the store has it after %d of %d bytes", m.bucket, o.Staged, sent.bytes, o.StagedSize)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -371,11 +375,13 @@ func (m *mover) put(ctx context.Context, o datasync.Object, body io.ReadCloser) 
 // countingReader counts what goes out.
 type countingReader struct {
 	io.Reader
-	run *run
+	run   *run
+	bytes int64
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
+	c.bytes += int64(n)
 	c.run.update(func(p *Progress) { p.BytesMoved += int64(n) })
 	return n, err
 }
