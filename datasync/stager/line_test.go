@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/minio/minio-go/v7"
@@ -161,12 +162,17 @@ func TestALostAnswerToACompletion(t *testing.T) {
 	onward := s.away.Transport
 	s.away.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
 		resp, err := onward.RoundTrip(r)
-		if err == nil && r.Method == http.MethodPost && r.URL.Query().Has("uploadId") && lost == 0 {
-			lost++
-			_ = resp.Body.Close()
+		if err != nil || r.Method != http.MethodPost || !r.URL.Query().Has("uploadId") {
+			return resp, err
+		}
+		_ = resp.Body.Close()
+		if lost++; lost == 1 {
 			return nil, io.ErrUnexpectedEOF
 		}
-		return resp, err
+		// Our two stores remember what they have completed, others don't.
+		resp.StatusCode, resp.Status = http.StatusNotFound, "404 Not Found"
+		resp.Body = io.NopCloser(strings.NewReader("<Error><Code>NoSuchUpload</Code></Error>"))
+		return resp, nil
 	})
 	p, err := staged(t, s.stager(t), s.job("b1", "s3://data/set/"))
 	if err != nil {
@@ -175,7 +181,7 @@ func TestALostAnswerToACompletion(t *testing.T) {
 	if o := s.manifest(t, p).Objects[0]; s.opened(t, "b1", o) != body {
 		t.Error("staged is not what is at home")
 	}
-	if lost != 1 || p.BytesMoved != seal.Size(int64(len(body))) {
-		t.Errorf("%d answers were lost, %d bytes moved", lost, p.BytesMoved)
+	if lost != 2 || p.BytesMoved != seal.Size(int64(len(body))) {
+		t.Errorf("it was completed %d times, %d bytes moved", lost, p.BytesMoved)
 	}
 }
