@@ -81,7 +81,7 @@ func (s *Staging) Put(ctx context.Context, bucket, name string, r io.Reader, siz
 		NumThreads:  1,
 		PartSize:    part,
 	})
-	if isNotFound(err) {
+	if minio.ToErrorResponse(err).Code == minio.NoSuchUpload {
 		// Completed by a request whose answer was lost, an upload is not there
 		// any more for the one that was sent again.
 		if there, statErr := s.Stat(ctx, bucket, name); statErr == nil && there.Size == size {
