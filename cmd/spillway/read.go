@@ -44,15 +44,15 @@ func show(cmd *cobra.Command, output string, value any, text string) error {
 }
 
 func wipeCommand() *cobra.Command {
-	var key, output string
+	var trust, output string
 	verify := &cobra.Command{
 		Use: "verify CERTIFICATE", Short: "Check a wipe certificate against the installation's public key",
 		Args: exactly("a certificate file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if key == "" {
-				return usageError{fmt.Errorf("wipe verify: --key is missing: name the public key, certificate.pub of the installation")}
+			if trust == "" {
+				return usageError{fmt.Errorf("wipe verify: --trust is missing: name the public key, certificate.pub of the installation")}
 			}
-			pub, err := publicKey(key)
+			pub, err := publicKey(trust)
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func wipeCommand() *cobra.Command {
 			return show(cmd, output, c, c.Text())
 		},
 	}
-	verify.Flags().StringVar(&key, "key", "", "public key `FILE`")
+	verify.Flags().StringVar(&trust, "trust", "", "public key `FILE` of the installation, certificate.pub")
 	verify.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return group("wipe", "Check wipe certificates", verify)
 }

@@ -27,7 +27,6 @@ import (
 
 	"spillway.dev/spillway/datasync/s3wire"
 	"spillway.dev/spillway/datasync/stager"
-	"spillway.dev/spillway/e2e/objectstore"
 )
 
 // A drawn history of plain HTTP requests, as any S3 client may write them, goes
@@ -88,7 +87,7 @@ func (p *pair) newBucket(t *testing.T) {
 		if err := g.root.MakeBucket(t.Context(), p.bucket, minio.MakeBucketOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.root.SetBucketPolicy(t.Context(), p.bucket, objectstore.AllowUser(p.bucket, "job")); err != nil {
+		if err := g.root.SetBucketPolicy(t.Context(), p.bucket, g.store.Policy(p.bucket, "job")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,7 +142,7 @@ func drawWish(d *rand.Rand, keys []string, etags map[string]string) wish {
 	w := wish{
 		key: pick(d, keys...), header: map[string]string{}, unsigned: map[string]string{},
 		who: account(pick(d, "job", "job", "job", "job", "job", "job", "job", "job", "stranger", "forger", "nobody", "")),
-		how: pick(d, "header", "header", "header", "presigned"),
+		how: pick(d, "header", "header", "header", "header", "header", "header", "presigned", "presigned", "presigned v2"),
 	}
 	switch pick(d, "get", "get", "get", "get", "get", "get", "get", "head", "head", "put", "put outside", "delete outside", "list", "delete", "copy", "many", "upload", "about") {
 	case "get":
@@ -368,7 +367,7 @@ var ownIDs = regexp.MustCompile(`<(RequestId|HostId|LastModified|UploadId|Initia
 // times and ids, one store in the ids of requests.
 func (h heard) text(exact bool) string {
 	header, body := h.header.Clone(), h.body
-	for _, name := range []string{"Date", "X-Amz-Request-Id", "X-Amz-Id-2"} {
+	for _, name := range []string{"Date", "Connection", "X-Amz-Request-Id", "X-Amz-Id-2"} {
 		header.Del(name)
 	}
 	if !exact {
@@ -463,6 +462,8 @@ func (w wish) sign(r *http.Request) *http.Request {
 	switch w.how {
 	case "presigned":
 		return signer.PreSignV4(*r, w.who[0], w.who[1], "", region, 600)
+	case "presigned v2":
+		return signer.PreSignV2(*r, w.who[0], w.who[1], 600, false)
 	case "plain":
 		r.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
 	case "chunked":

@@ -3,16 +3,17 @@
 //
 // The front has no credentials. It passes every request of a job to the
 // on-prem gate byte by byte, signature and all. To a GET of an object whose
-// ciphertext it can have locally it adds one unsigned header, If-None-Match
-// with the version it knows. The source store then checks signature, rights
-// and freshness of that very request; only when it says 304 does the front
-// answer from the local ciphertext, opened chunk by chunk in memory.
+// ciphertext it can have locally it adds one unsigned header: If-None-Match
+// with the version it knows or, where the object comes from a Ceph gateway,
+// x-rgw-auth. The source store then checks signature, rights and freshness of
+// that very request; only when it says that the version is the same does the
+// front answer from the local ciphertext, opened chunk by chunk in memory.
 //
 // # Words
 //
-//   - hit: answered locally after a 304. miss: the store sent the body, and
-//     the front kept a sealed copy of it. pass: not a request that may be
-//     cached; see [Stats.NotCached] for why.
+//   - hit: answered locally after the store's word. miss: the store sent the
+//     body, and the front kept a sealed copy of it. pass: not a request that
+//     may be cached; see [Stats.NotCached] for why.
 //   - entry: the sealed bytes of one version of one object on the disk.
 //   - staged entry: an entry that the manifest names; its bytes come from the
 //     staging store by a presigned URL.
@@ -61,7 +62,7 @@ type Stats struct {
 	Hits          int64            `json:"hits"`
 	Misses        int64            `json:"misses"`
 	Passed        int64            `json:"passed"`
-	NotModified   int64            `json:"notModified"` // 304 answers that the front's own header caused
+	NotModified   int64            `json:"notModified"` // answers without body that the front's own header caused
 	Refused       int64            `json:"refused"`     // clients that are not on this node
 	Damaged       int64            `json:"damaged"`     // entries dropped because a chunk did not authenticate
 	BytesStaged   int64            `json:"bytesStaged"` // ciphertext fetched from the staging store

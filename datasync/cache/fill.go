@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +23,7 @@ import (
 // miss sends the client's request as it is, and keeps a sealed copy of what
 // comes back.
 func (f *Front) miss(w http.ResponseWriter, r *http.Request, t s3wire.Target, key seal.DataKey) {
-	resp, err := f.forward(r, nil)
+	resp, err := f.read(r, nil)
 	if err != nil {
 		f.unreachable(w, r, err)
 		return
@@ -54,6 +53,7 @@ func (f *Front) tee(w http.ResponseWriter, r *http.Request, t s3wire.Target, res
 		f.answer(w, resp, nil)
 		return
 	}
+	resp.Body = f.resume(r, c.entry.object, 0, resp.Body)
 	f.answer(w, resp, c.write)
 	if err := c.commit(); err != nil {
 		f.cfg.Log.Warn("answer not kept", "err", err)
@@ -108,17 +108,9 @@ func (c *fill) start(r *http.Request, t s3wire.Target, resp *http.Response, key 
 func (f *Front) newEntry(r *http.Request, t s3wire.Target, resp *http.Response, etag string, key seal.DataKey) *entry {
 	o := datasync.Object{
 		Bucket: t.Bucket, Key: t.Key, ETag: etag, VersionID: resp.Header.Get("X-Amz-Version-Id"),
-		Size: resp.ContentLength, ContentType: resp.Header.Get("Content-Type"), Metadata: map[string]string{},
+		Size: resp.ContentLength, ContentType: resp.Header.Get("Content-Type"), Metadata: objectHeaders(resp.Header),
 	}
 	o.LastModified, _ = http.ParseTime(resp.Header.Get("Last-Modified")) // zero when absent
-	for name, values := range resp.Header {
-		switch name {
-		case "Date", "Server", "Connection", "Keep-Alive", "Content-Length", "Etag", "Last-Modified", "Content-Type",
-			"X-Amz-Version-Id", "X-Amz-Request-Id", "X-Amz-Id-2":
-		default:
-			o.Metadata[name] = strings.Join(values, ", ")
-		}
-	}
 	return &entry{
 		object: o, file: filepath.Join(f.cfg.Dir, key.Name("cache", o.Bucket, o.Key, o.VersionID, o.ETag)),
 		sealed: seal.Size(o.Size), checksums: wantsChecksums(r), fetching: make(chan struct{}, 1),
@@ -231,13 +223,13 @@ func (f *Front) fetchInto(ctx context.Context, e *entry, key seal.DataKey) error
 // fetch copies the staged ciphertext to dst and opens it on the way: what
 // gets there has passed every tag and the manifest's digest.
 func (f *Front) fetch(ctx context.Context, e *entry, key seal.DataKey, dst io.Writer) error {
-	resp, err := f.getURL(ctx, e.object.URL)
+	body, err := f.staged(ctx, e.object.URL)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer body.Close()
 	sum := sha256.New()
-	src := io.TeeReader(resp.Body, io.MultiWriter(dst, tally{&f.count.bytesStaged}))
+	src := io.TeeReader(body, io.MultiWriter(dst, tally{&f.count.bytesStaged}))
 	n, err := io.Copy(sum, seal.NewOpener(src, key, e.context))
 	if err != nil {
 		return err
@@ -251,72 +243,15 @@ func (f *Front) fetch(ctx context.Context, e *entry, key seal.DataKey, dst io.Wr
 	return nil
 }
 
-// stalledAfter is how long a staging store may send nothing.
-const stalledAfter = 10 * time.Second
-
-var errStalled = fmt.Errorf("it has sent nothing for %v", stalledAfter)
-
-// getURL reads a presigned URL; its errors leave out the URL, which is as
-// good as a credential.
-func (f *Front) getURL(ctx context.Context, url string) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stall := time.AfterFunc(stalledAfter, func() { cancel(errStalled) })
-	fail := func(err error) (*http.Response, error) {
-		stall.Stop()
-		cancel(nil)
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return fail(errors.New("the manifest holds a URL that is none"))
-	}
-	req.Header.Set("Accept-Encoding", "identity")
-	resp, err := f.cfg.Fetch.Do(req)
-	if err != nil {
-		return fail(fmt.Errorf("staging store %s: %w", req.URL.Host, cmp.Or(context.Cause(ctx), errors.Unwrap(err))))
-	}
-	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return fail(fmt.Errorf("staging store %s answers %s", req.URL.Host, resp.Status))
-	}
-	stall.Stop()
-	resp.Body = &download{ReadCloser: resp.Body, ctx: ctx, stall: stall, cancel: cancel}
-	return resp, nil
-}
-
-// download is a body that ends with an error when nothing more comes.
-type download struct {
-	io.ReadCloser
-	ctx    context.Context
-	stall  *time.Timer
-	cancel context.CancelCauseFunc
-}
-
-func (d *download) Read(p []byte) (int, error) {
-	d.stall.Reset(stalledAfter)
-	n, err := d.ReadCloser.Read(p)
-	d.stall.Stop() // time that our own disk takes does not count
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = cmp.Or(context.Cause(d.ctx), err)
-	}
-	return n, err
-}
-
-func (d *download) Close() error {
-	d.stall.Stop()
-	d.cancel(nil)
-	return d.ReadCloser.Close()
-}
-
 // Manifest fetches a sealed manifest by presigned URL, checks its digest (hex
 // SHA-256 of the sealed bytes) and the signature by signer, and opens it.
 func (f *Front) Manifest(ctx context.Context, url, digest string, key seal.DataKey, signer ed25519.PublicKey) (datasync.Manifest, error) {
-	resp, err := f.getURL(ctx, url)
+	body, err := f.staged(ctx, url)
 	if err != nil {
 		return datasync.Manifest{}, fmt.Errorf("fetch manifest: %w", err)
 	}
-	defer resp.Body.Close()
-	sealed, err := io.ReadAll(io.LimitReader(resp.Body, f.cfg.MaxManifest+1))
+	defer body.Close()
+	sealed, err := io.ReadAll(io.LimitReader(body, f.cfg.MaxManifest+1))
 	if err != nil {
 		return datasync.Manifest{}, fmt.Errorf("fetch manifest: %w", err)
 	}

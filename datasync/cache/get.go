@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/s3wire"
 	"spillway.dev/spillway/datasync/seal"
 )
@@ -72,32 +71,24 @@ func (f *Front) underWipe(w http.ResponseWriter, r *http.Request) (*http.Request
 // revalidate asks the source store about the known version, with the
 // client's own request.
 func (f *Front) revalidate(w http.ResponseWriter, r *http.Request, t s3wire.Target, e *entry, part span, key seal.DataKey) {
-	resp, err := f.forward(r, func(out *http.Request) {
-		out.Header.Set("If-None-Match", `"`+e.object.ETag+`"`)
-	})
-	if err != nil {
+	resp, verdict, err := f.ask(r, e.object)
+	switch {
+	case err != nil:
 		f.unreachable(w, r, err)
-		return
-	}
-	switch resp.StatusCode {
-	case http.StatusNotModified:
-		_ = resp.Body.Close() // a 304 has no body
-		f.count.notModified.Add(1)
-		if changedMeanwhile(resp, e.object) {
-			f.shelf.drop(e, true)
-			f.miss(w, r, t, key)
-			return
-		}
+	case verdict == same:
 		if f.deliver(w, r, e, part, key, resp.Header) {
 			return
 		}
 		// The local copy is no good. The client has no byte yet: its own
 		// request, sent once more without our header, brings the object.
 		f.miss(w, r, t, key)
-	case http.StatusOK:
+	case verdict == changed:
+		f.shelf.drop(e, true)
+		f.miss(w, r, t, key)
+	case resp.StatusCode == http.StatusOK:
 		f.shelf.drop(e, true) // cases: C1 mountpoint#785, C2 goofys#633
 		f.keep(w, r, t, resp, key)
-	case http.StatusPartialContent:
+	case resp.StatusCode == http.StatusPartialContent:
 		f.shelf.drop(e, true)
 		f.answer(w, resp, nil)
 	default:
@@ -106,13 +97,6 @@ func (f *Front) revalidate(w http.ResponseWriter, r *http.Request, t s3wire.Targ
 		// empty the cache. cases: C4 fluid#4179, Alluxio#9865
 		f.answer(w, resp, nil)
 	}
-}
-
-// changedMeanwhile catches a rewrite that kept the ETag, where the store's
-// 304 says when the object was last modified.
-func changedMeanwhile(resp *http.Response, o datasync.Object) bool {
-	at, err := http.ParseTime(resp.Header.Get("Last-Modified"))
-	return err == nil && !at.Equal(o.LastModified.Truncate(1e9))
 }
 
 // deliver answers from the disk. It returns false, with nothing sent, when
@@ -223,7 +207,7 @@ func writeHead(w http.ResponseWriter, r *http.Request, e *entry, part span, fres
 		if strings.HasPrefix(name, "X-Amz-Checksum-") && (part.length < e.object.Size || !wantsChecksums(r)) {
 			continue
 		}
-		h[name] = []string{value}
+		h[s3wire.AnswerName(name)] = []string{value}
 	}
 	h["Content-Type"] = nil
 	if e.object.ContentType != "" {

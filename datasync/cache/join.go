@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -33,7 +32,7 @@ func (f *Front) cold(w http.ResponseWriter, r *http.Request, t s3wire.Target, ke
 
 func (f *Front) lead(w http.ResponseWriter, r *http.Request, t s3wire.Target, c *fill, key seal.DataKey) {
 	defer c.discard() // also when the answer breaks off; cases: H7
-	resp, err := f.forward(r, nil)
+	resp, err := f.read(r, nil)
 	if err != nil {
 		f.unreachable(w, r, err)
 		return
@@ -56,20 +55,15 @@ func (f *Front) join(w http.ResponseWriter, r *http.Request, c *fill, key seal.D
 		return false
 	}
 	defer file.Close()
-	resp, err := f.forward(r, func(out *http.Request) {
-		out.Header.Set("If-None-Match", `"`+c.entry.object.ETag+`"`)
-	})
+	resp, verdict, err := f.ask(r, c.entry.object)
 	switch {
 	case err != nil:
 		f.unreachable(w, r, err)
-	case resp.StatusCode != http.StatusNotModified:
+	case verdict == answered:
 		f.answer(w, resp, nil) // a refusal, or another version by now
-	case changedMeanwhile(resp, c.entry.object):
-		_ = resp.Body.Close() // a 304 has no body
+	case verdict == changed:
 		return false
 	default:
-		_ = resp.Body.Close()
-		f.count.notModified.Add(1)
 		f.count.hits.Add(1)
 		f.follow(w, r, c, &tail{ctx: r.Context(), fill: c, file: file}, key, resp.Header)
 	}
@@ -90,19 +84,13 @@ func (f *Front) follow(w http.ResponseWriter, r *http.Request, c *fill, sealed i
 		panic(http.ErrAbortHandler) // the client is gone, or the front is wiped
 	}
 	f.cfg.Log.Info("an object that came in broke off; the rest is read from home", "sent", sent, "of", o.Size, "err", err)
-	resp, err := f.forward(r, func(out *http.Request) { // cases: A1 minio-go#1451, A13 s5cmd#414
-		out.Header.Set("Range", fmt.Sprintf("bytes=%d-", sent))
-		out.Header.Set("If-Match", `"`+o.ETag+`"`)
-	})
+	rest, err := f.rest(r, o, sent)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	defer resp.Body.Close()
-	if want := fmt.Sprintf("bytes %d-%d/%d", sent, o.Size-1, o.Size); resp.StatusCode != http.StatusPartialContent || resp.Header.Get("Content-Range") != want {
-		panic(http.ErrAbortHandler)
-	}
-	n, err := io.Copy(out, io.TeeReader(resp.Body, tally{&f.count.upstream}))
-	if err != nil || sent+n != o.Size {
+	rest = f.resume(r, o, sent, rest)
+	defer rest.Close()
+	if _, err := io.Copy(out, io.TeeReader(rest, tally{&f.count.upstream})); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -166,7 +154,7 @@ type tail struct {
 // Read implements [io.Reader]. Whoever brings the object may be slow or gone:
 // when nothing comes for as long as a store may be silent, that is an error.
 func (t *tail) Read(p []byte) (int, error) {
-	stall := time.NewTimer(stalledAfter)
+	stall := time.NewTimer(s3wire.Patience)
 	defer stall.Stop()
 	for {
 		g := &t.fill.progress
@@ -186,7 +174,7 @@ func (t *tail) Read(p []byte) (int, error) {
 		select {
 		case <-changed:
 		case <-stall.C:
-			return 0, errStalled
+			return 0, s3wire.ErrStalled
 		case <-t.ctx.Done():
 			return 0, t.ctx.Err()
 		}

@@ -13,13 +13,11 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"io"
-	"log"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,26 +34,28 @@ import (
 	"spillway.dev/spillway/datasync/seal"
 	"spillway.dev/spillway/datasync/stager"
 	"spillway.dev/spillway/e2e/objectstore"
+	"spillway.dev/spillway/e2e/relay"
 )
-
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "objectstore" {
-		os.Exit(objectstore.Main(os.Args[2:]))
-	}
-	log.SetOutput(io.Discard) // net/http remarks on connections that tests cut
-	os.Exit(m.Run())
-}
 
 const (
 	storeName = "s3.onprem.test"
 	burst     = "burst-1"
 )
 
+// home is a store at home. It knows the users root, job and stranger.
+type home interface {
+	Addr() string // host:port
+	URL() string
+	Stop() error
+	Log() ([]objectstore.Entry, error) // what it says about the requests that it got
+	Same() int                         // status by which it says that a version is still the same
+	Policy(bucket, user string) string // lets a user do everything in a bucket
+}
+
 // rig is a source store at home, the gate in front of it, and the front of
 // one burst node, with a user "job" that may use the bucket "data".
 type rig struct {
-	store  *objectstore.Store
-	log    string
+	store  home
 	gate   *stager.Gate
 	audits *audits
 	front  *cache.Front
@@ -65,6 +65,9 @@ type rig struct {
 	root   *minio.Core
 
 	clients map[string]*http.Client // of TestAnyHistoryIsTheSameAsDirect, by address
+
+	// Set by newRigOnLines: what lies between the front and the others.
+	toGate, toStaging *relay.Relay
 }
 
 type audits struct {
@@ -88,45 +91,56 @@ func (a *audits) reasons() []string {
 	return out
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB) *rig { return furnish(t, func(string, **relay.Relay) string { return "" }) }
+
+// newRigOnLines is a rig whose front reaches gate and staging store over lines
+// that a test can break.
+func newRigOnLines(t testing.TB) *rig {
+	return furnish(t, func(to string, line **relay.Relay) string {
+		var err error
+		if *line, err = relay.Start(to); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = (*line).Close() })
+		return (*line).Addr()
+	})
+}
+
+// furnish makes a rig; by puts a line on the way to an address, or returns "".
+func furnish(t testing.TB, by func(to string, line **relay.Relay) string) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	g := &rig{log: filepath.Join(dir, "access.log"), dir: filepath.Join(dir, "cache"), audits: &audits{}}
-	var err error
-	g.store, err = objectstore.Start(t.Context(), objectstore.Config{
-		Dir: filepath.Join(dir, "store"), Addr: "127.0.0.1:0", AccessKey: "root", SecretKey: "rootsecret",
-		Users:     []objectstore.User{{AccessKey: "job", SecretKey: "jobsecret"}, {AccessKey: "stranger", SecretKey: "strangersecret"}},
-		AccessLog: g.log, Exec: []string{os.Args[0], "objectstore"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.store.Stop() })
+	g := &rig{store: openHome(t), dir: filepath.Join(dir, "cache"), audits: &audits{}}
 	g.root = g.client(t, g.store.Addr(), "root", "rootsecret")
 	for _, bucket := range []string{"data", "other", "staging"} {
 		if err := g.root.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := g.root.SetBucketPolicy(t.Context(), "data", objectstore.AllowUser("data", "job")); err != nil {
+	if err := g.root.SetBucketPolicy(t.Context(), "data", g.store.Policy("data", "job")); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	if g.key, err = seal.NewDataKey(rand.Reader); err != nil {
 		t.Fatal(err)
 	}
-	g.openGateAndFront(t)
+	g.openGateAndFront(t, by)
 	return g
 }
 
-func (g *rig) openGateAndFront(t testing.TB) {
+func (g *rig) openGateAndFront(t testing.TB, by func(string, **relay.Relay) string) {
 	t.Helper()
 	ca := newAuthority(t)
 	storeURL, err := url.Parse(g.store.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
+	var domains []string
+	if d, ok := g.store.(interface{ Domains() []string }); ok {
+		domains = d.Domains()
+	}
 	g.gate = stager.NewGate(stager.GateConfig{
-		Store: storeURL, Hosts: []string{storeName}, Now: time.Now, Audit: g.audits.add,
+		Store: storeURL, Hosts: []string{storeName}, Domains: domains, Now: time.Now, Audit: g.audits.add,
 		NodeBurst: func(node string) (string, bool) { return burst, node == "n1" },
 	})
 	g.gate.Allow(burst, time.Now().Add(time.Hour), []stager.Grant{
@@ -143,9 +157,15 @@ func (g *rig) openGateAndFront(t testing.TB) {
 		t.Fatal(err)
 	}
 	node := ca.issue(t, pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}})
+	transport := cache.Transport(func() (*tls.Certificate, error) { return &node, nil }, ca.pool)
+	fetch := dialTo(g.store.Addr())
+	if addr := by(gateURL.Host, &g.toGate); addr != "" {
+		transport.DialContext = dialTo(addr).DialContext
+		fetch = dialTo(by(g.store.Addr(), &g.toStaging))
+	}
 	g.front, err = cache.New(cache.Config{
 		Burst: burst, Gate: gateURL, Hosts: []string{storeName}, Dir: g.dir, Random: rand.Reader, Now: time.Now,
-		Transport: cache.Transport(func() (*tls.Certificate, error) { return &node, nil }, ca.pool),
+		Transport: transport, Fetch: &http.Client{Transport: fetch},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +279,7 @@ func (g *rig) seen(t testing.TB, key string, n int) []objectstore.Entry {
 	t.Helper()
 	var got []objectstore.Entry
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		all, err := objectstore.ReadLog(g.log)
+		all, err := g.store.Log()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -260,6 +261,35 @@ func TestPresigned(t *testing.T) {
 		})
 	}
 	if s := g.front.Stats(); s.Hits != 1 {
+		t.Errorf("the front says %+v", s)
+	}
+}
+
+// Names of metadata come as S3 stores write them, in lower case: boto3 and
+// others show them to the job as they come, and "Owner" is not "owner".
+func TestMetadataNamesAreInLowerCase(t *testing.T) {
+	g := newRig(t)
+	g.put(t, "k", []byte("body"))
+	g.stage(t)
+	u, err := g.direct(t).PresignedGetObject(t.Context(), "data", "k", time.Hour, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{"home", "the disk"} {
+		conn, err := net.Dial("tcp", g.addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", u.RequestURI(), u.Host); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !bytes.Contains(answer, []byte("\r\nx-amz-meta-owner: vision\r\n")) || !bytes.HasSuffix(answer, []byte("body")) {
+			t.Errorf("from %s: %q, %v", from, answer, err)
+		}
+	}
+	if s := g.front.Stats(); s.Hits != 1 || s.Misses != 1 {
 		t.Errorf("the front says %+v", s)
 	}
 }

@@ -2,7 +2,11 @@ package cache
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/md5"
+	"encoding/hex"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -34,17 +38,24 @@ func (f *Front) write(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 		f.unreachable(w, r, err)
 		return
 	}
-	// What the header tells is recorded before the job hears of it: also a
-	// front that is killed in between has not lost a result.
+	// What the answer tells is recorded before the job has the whole of it:
+	// also a front that is killed in between has not lost a result.
 	var answer limitedBuffer
-	good := resp.StatusCode/100 == 2
-	if good && watch.atOnce {
-		watch.seen(func() { watch.done(resp.Header, nil) })
+	known := resp.StatusCode/100 != 2
+	learn := func() {
+		if !known {
+			watch.seen(func() { known = watch.done(resp.Header, answer.Bytes()) })
+		}
 	}
-	f.answer(w, resp, answer.add)
-	if good && !watch.atOnce {
-		watch.seen(func() { watch.done(resp.Header, answer.Bytes()) })
+	if watch.atOnce {
+		learn()
 	}
+	f.answer(w, resp, func(p []byte) {
+		answer.add(p)
+		if bytes.HasSuffix(bytes.TrimSpace(p), []byte(">")) { // it may be a whole document
+			learn()
+		}
+	})
 }
 
 // plain passes on a request that changes no object.
@@ -59,10 +70,12 @@ func (f *Front) plain(w http.ResponseWriter, r *http.Request) {
 
 // watcher follows one writing request.
 type watcher struct {
-	request io.Writer                               // sees the body as it is sent
-	forget  func()                                  // after any outcome
-	done    func(header http.Header, answer []byte) // after a 2xx, with the whole answer
-	atOnce  bool                                    // done needs the header only
+	request io.Writer // sees the body as it is sent
+	forget  func()    // after any outcome
+	// done learns from a 2xx. It is called again with more of the answer until
+	// it returns true.
+	done   func(header http.Header, answer []byte) bool
+	atOnce bool // done needs the header only
 
 	mu sync.Mutex // a store may answer while the body is still being sent
 }
@@ -94,16 +107,16 @@ func (f *Front) watchFor(r *http.Request, t s3wire.Target) *watcher {
 	case r.Method == http.MethodDelete && upload != "":
 		return &watcher{
 			request: io.Discard, forget: func() {}, atOnce: true,
-			done: func(http.Header, []byte) { f.uploads.abort(upload) },
+			done: func(http.Header, []byte) bool { f.uploads.abort(upload); return true },
 		}
 	case len(names) > 0 && !query.Has("versionId"):
-		return &watcher{request: io.Discard, forget: forget, done: func(http.Header, []byte) {}}
+		return &watcher{request: io.Discard, forget: forget, done: func(http.Header, []byte) bool { return true }}
 	case r.Method == http.MethodPut:
 		return f.watchPut(r, t, forget)
 	case r.Method == http.MethodDelete:
 		return &watcher{
 			request: io.Discard, forget: forget, atOnce: true,
-			done: func(http.Header, []byte) { f.uploads.remove(place{t.Bucket, t.Key}) },
+			done: func(http.Header, []byte) bool { f.uploads.remove(place{t.Bucket, t.Key}); return true },
 		}
 	}
 	return nil
@@ -112,19 +125,21 @@ func (f *Front) watchFor(r *http.Request, t s3wire.Target) *watcher {
 func (f *Front) watchPut(r *http.Request, t s3wire.Target, forget func()) *watcher {
 	up := Upload{Bucket: t.Bucket, Key: t.Key, Size: -1}
 	if _, copied, _ := s3wire.ReadCopySource(r); copied {
-		return &watcher{request: io.Discard, forget: forget, done: func(_ http.Header, answer []byte) {
-			var result struct{ ETag string }
-			if xml.Unmarshal(answer, &result) == nil && result.ETag != "" { // an <Error> in a 200 has none
-				up.ETag, up.At = unquote(result.ETag), f.cfg.Now()
+		return &watcher{request: io.Discard, forget: forget, done: func(_ http.Header, answer []byte) bool {
+			etag, done, err := readResult(answer, "CopyObjectResult")
+			if done {
+				up.ETag, up.At = etag, f.cfg.Now()
 				f.uploads.record(up)
 			}
+			return err == nil
 		}}
 	}
 	body := newPayload(r)
-	return &watcher{request: body, forget: forget, atOnce: true, done: func(h http.Header, _ []byte) {
+	return &watcher{request: body, forget: forget, atOnce: true, done: func(h http.Header, _ []byte) bool {
 		up.Size, up.SHA256 = body.sum()
 		up.ETag, up.At = unquote(h.Get("Etag")), f.cfg.Now()
 		f.uploads.record(up)
+		return true
 	}}
 }
 
@@ -133,19 +148,19 @@ func (f *Front) watchPart(r *http.Request, upload, number string) *watcher {
 		return nil // its bytes don't pass here: the upload's digest stays unknown
 	}
 	body := newPayload(r)
-	return &watcher{request: body, forget: func() {}, atOnce: true, done: func(h http.Header, _ []byte) {
+	return &watcher{request: body, forget: func() {}, atOnce: true, done: func(h http.Header, _ []byte) bool {
 		size, sum := body.sum()
 		f.uploads.part(upload, partID{number, unquote(h.Get("Etag"))}, size, sum)
+		return true
 	}}
 }
 
 func (f *Front) watchComplete(t s3wire.Target, upload string, forget func()) *watcher {
 	var asked limitedBuffer
-	return &watcher{request: &asked, forget: forget, done: func(_ http.Header, answer []byte) {
-		// cases: A10 aws-sdk-java-v2#7068, bun#34044 (200 with an error inside)
-		var result struct{ ETag string }
-		if xml.Unmarshal(bytes.TrimSpace(answer), &result) != nil || result.ETag == "" {
-			return // an <Error> has no ETag
+	return &watcher{request: &asked, forget: forget, done: func(_ http.Header, answer []byte) bool {
+		etag, done, err := readResult(answer, "CompleteMultipartUploadResult")
+		if err != nil || !done {
+			return err == nil
 		}
 		var list struct {
 			Part []struct{ PartNumber, ETag string }
@@ -155,9 +170,41 @@ func (f *Front) watchComplete(t s3wire.Target, upload string, forget func()) *wa
 		for _, p := range list.Part {
 			ids = append(ids, partID{p.PartNumber, unquote(p.ETag)})
 		}
-		up := Upload{Bucket: t.Bucket, Key: t.Key, ETag: unquote(result.ETag), At: f.cfg.Now()}
+		up := Upload{Bucket: t.Bucket, Key: t.Key, ETag: cmp.Or(etag, joinedETag(ids)), At: f.cfg.Now()}
 		f.uploads.complete(upload, up, ids)
+		return true
 	}}
+}
+
+// readResult reads a document that says that an object came to be. done is
+// false for any other whole document: a store may answer 200 first and with an
+// <Error> later. The ETag may be empty, as it is on Ceph RGW 16.2.
+//
+// cases: A10 aws-sdk-java-v2#7068, bun#34044
+func readResult(answer []byte, name string) (etag string, done bool, err error) {
+	var result struct {
+		XMLName xml.Name
+		ETag    string
+	}
+	if err := xml.Unmarshal(answer, &result); err != nil {
+		return "", false, err
+	}
+	return unquote(result.ETag), result.XMLName.Local == name, nil
+}
+
+// joinedETag is the ETag of a multipart object where its store follows the
+// usual rule: the MD5 of the parts' MD5s, and their number. It is empty when a
+// part's ETag is no MD5.
+func joinedETag(ids []partID) string {
+	sum := md5.New()
+	for _, id := range ids {
+		part, err := hex.DecodeString(id.etag)
+		if err != nil || len(part) != md5.Size {
+			return ""
+		}
+		_, _ = sum.Write(part) // a hash never fails
+	}
+	return fmt.Sprintf("%x-%d", sum.Sum(nil), len(ids))
 }
 
 // watchDeletes follows a DeleteObjects request.
@@ -181,11 +228,13 @@ func (f *Front) watchDeletes(t s3wire.Target) *watcher {
 				f.shelf.invalidate(p)
 			}
 		},
-		done: func(_ http.Header, answer []byte) {
+		done: func(_ http.Header, answer []byte) bool {
 			var result struct {
 				Error []struct{ Key string }
 			}
-			_ = xml.Unmarshal(answer, &result)
+			if xml.Unmarshal(answer, &result) != nil {
+				return false
+			}
 			kept := map[string]bool{}
 			for _, e := range result.Error {
 				kept[e.Key] = true // cases: F13
@@ -195,6 +244,7 @@ func (f *Front) watchDeletes(t s3wire.Target) *watcher {
 					f.uploads.remove(p)
 				}
 			}
+			return true
 		},
 	}
 }

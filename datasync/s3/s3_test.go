@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,32 +20,18 @@ import (
 
 	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/s3"
-	"spillway.dev/spillway/e2e/objectstore"
+	"spillway.dev/spillway/e2e/relay"
 )
-
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "objectstore" {
-		os.Exit(objectstore.Main(os.Args[2:]))
-	}
-	os.Exit(m.Run())
-}
 
 // store runs a store and returns its endpoint and a plain client.
 func store(t *testing.T, versions bool) (s3.Endpoint, *minio.Core) {
 	t.Helper()
-	s, err := objectstore.Start(t.Context(), objectstore.Config{
-		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "root", SecretKey: "rootsecret", Versions: versions,
-		Exec: []string{os.Args[0], "objectstore"},
-	})
+	addr := open(t, versions)
+	c, err := minio.NewCore(addr, &minio.Options{Creds: credentials.NewStaticV4("root", "rootsecret", ""), Region: "us-east-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Stop() })
-	c, err := minio.NewCore(s.Addr(), &minio.Options{Creds: credentials.NewStaticV4("root", "rootsecret", ""), Region: "us-east-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s3.Endpoint{URL: s.URL(), AccessKey: "root", SecretKey: "rootsecret"}, c
+	return s3.Endpoint{URL: "http://" + addr, AccessKey: "root", SecretKey: "rootsecret"}, c
 }
 
 func put(t *testing.T, c *minio.Core, bucket, key, body string, opts minio.PutObjectOptions) minio.UploadInfo {
@@ -104,7 +89,7 @@ func TestSource(t *testing.T) {
 	info := put(t, c, "data", "set/a", "hello", minio.PutObjectOptions{
 		ContentType: "text/x", ContentEncoding: "gzip", CacheControl: "max-age=5", DisableContentSha256: true, UserMetadata: map[string]string{"Owner": "vision"},
 	})
-	put(t, c, "data", "set/b", "", minio.PutObjectOptions{})
+	put(t, c, "data", "set/b", "", minio.PutObjectOptions{DisableContentSha256: true}) // RGW 16.2 refuses an empty body that is signed in chunks
 	put(t, c, "data", "other", "x", minio.PutObjectOptions{})
 
 	t.Run("lists a prefix", func(t *testing.T) {
@@ -153,6 +138,39 @@ func TestSource(t *testing.T) {
 			t.Errorf("Open: %v", err)
 		}
 	})
+}
+
+// What was read of a version that is gone by the time the line is mended is
+// good, and nothing of another follows it.
+//
+// cases: A13 s5cmd#414, A14 HADOOP-16085
+func TestNothingOfTwoVersionsIsMixed(t *testing.T) {
+	e, c := store(t, false)
+	makeBucket(t, c, "data")
+	old := strings.Repeat("old", 1<<20)
+	put(t, c, "data", "k", old, minio.PutObjectOptions{})
+	line, err := relay.Start(strings.TrimPrefix(e.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = line.Close() })
+	e.URL = "http://" + line.Addr()
+	src := source(t, e)
+	o, err := src.Pin(t.Context(), "data", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.Break(relay.Break{Kind: relay.Cut, Way: relay.ToClient, After: 2 << 20})
+	body, err := src.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	put(t, c, "data", "k", strings.Repeat("new", 1<<20), minio.PutObjectOptions{})
+	got, err := io.ReadAll(body)
+	if !errors.Is(err, s3.ErrChanged) || len(got) == 0 || !strings.HasPrefix(old, string(got)) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
 }
 
 // cases: A1 minio-go#1451, thanos PR#3795

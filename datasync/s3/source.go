@@ -12,6 +12,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"spillway.dev/spillway/datasync"
+	"spillway.dev/spillway/datasync/s3wire"
 )
 
 // Source reads a source store. It is safe for concurrent use.
@@ -53,23 +54,65 @@ func (s *Source) Pin(ctx context.Context, bucket, key string) (datasync.Object, 
 	if err != nil {
 		return datasync.Object{}, classify(err, "look at s3://%s/%s", bucket, key)
 	}
+	return pinned(bucket, info, header), nil
+}
+
+func pinned(bucket string, info minio.ObjectInfo, header http.Header) datasync.Object {
 	return datasync.Object{
-		Bucket: bucket, Key: key, ETag: info.ETag, VersionID: info.VersionID,
+		Bucket: bucket, Key: info.Key, ETag: info.ETag, VersionID: info.VersionID,
 		Size: info.Size, LastModified: info.LastModified.UTC(),
 		ContentType: header.Get("Content-Type"), Metadata: objectHeaders(header),
-	}, nil
+	}
+}
+
+// Take is Pin and Open in one request.
+func (s *Source) Take(ctx context.Context, bucket, key string) (datasync.Object, io.ReadCloser, error) {
+	var header http.Header
+	asked, cancel := context.WithCancelCause(ctx)
+	body, info, _, err := s.core.GetObject(withTap(asked, &header), bucket, key, minio.GetObjectOptions{Checksum: true})
+	if err != nil {
+		cancel(nil)
+		return datasync.Object{}, nil, classify(err, "read s3://%s/%s", bucket, key)
+	}
+	o := pinned(bucket, info, header)
+	return o, s.resume(ctx, o, s3wire.Watch(cancel, body)), nil
 }
 
 // Open reads exactly the pinned version; [ErrChanged] when it is no longer
-// the current one.
+// the current one. A connection that breaks or falls silent is taken up again
+// where it broke, if the object is still that version.
 func (s *Source) Open(ctx context.Context, o datasync.Object) (io.ReadCloser, error) {
+	body, err := s.from(ctx, o, 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.resume(ctx, o, body), nil
+}
+
+func (s *Source) resume(ctx context.Context, o datasync.Object, body io.ReadCloser) io.ReadCloser {
+	return s3wire.Resume(o.Size, body, func(offset int64) (io.ReadCloser, error) { return s.from(ctx, o, offset) })
+}
+
+// from reads a version from an offset on.
+func (s *Source) from(ctx context.Context, o datasync.Object, offset int64) (io.ReadCloser, error) {
 	opts := minio.GetObjectOptions{VersionID: o.VersionID}
-	if err := opts.SetMatchETag(o.ETag); err != nil {
+	err := opts.SetMatchETag(o.ETag)
+	if err == nil && offset > 0 {
+		err = opts.SetRange(offset, 0)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read s3://%s/%s: %w", o.Bucket, o.Key, err)
 	}
-	body, _, _, err := s.core.GetObject(ctx, o.Bucket, o.Key, opts)
+	ctx, cancel := context.WithCancelCause(ctx)
+	body, info, _, err := s.core.GetObject(ctx, o.Bucket, o.Key, opts)
 	if err != nil {
+		cancel(nil)
 		return nil, classify(err, "read s3://%s/%s", o.Bucket, o.Key)
+	}
+	body = s3wire.Watch(cancel, body)
+	if info.Size != o.Size-offset {
+		_ = body.Close()
+		return nil, fmt.Errorf("read s3://%s/%s: the store sends %d bytes from byte %d on, not %d", o.Bucket, o.Key, info.Size, offset, o.Size-offset)
 	}
 	return body, nil
 }

@@ -48,13 +48,46 @@ func (s *Staging) Ensure(ctx context.Context, bucket string) error {
 	return classify(err, "make staging bucket %s", bucket)
 }
 
+// What stores of this kind hold at most.
+const (
+	maxObject = 5 << 40
+	maxParts  = 10_000
+	minPart   = 16 << 20
+)
+
+// partSize is the size of the parts of an object in bytes: 16 MiB, or as many
+// more as keep it within 10,000 parts. One part lies in memory at a time.
+func partSize(size int64) (uint64, error) {
+	switch {
+	case size < 0:
+		return 0, errors.New("its size is not known: it could turn out to need more parts than a store takes")
+	case size > maxObject:
+		return 0, fmt.Errorf("it has %d bytes, and a store holds 5 TiB in one object: split it", size)
+	}
+	const mib = 1 << 20
+	part := (size + maxParts - 1) / maxParts
+	return uint64(max(minPart, (part+mib-1)/mib*mib)), nil
+}
+
 // Put stores exactly size bytes of r under name. A reader that fails or ends
 // early leaves no object.
 func (s *Staging) Put(ctx context.Context, bucket, name string, r io.Reader, size int64) error {
+	part, err := partSize(size)
+	if err != nil {
+		return fmt.Errorf("stage %s/%s: %w", bucket, name, err)
+	}
 	info, err := s.core.Client.PutObject(ctx, bucket, name, r, size, minio.PutObjectOptions{
 		ContentType: "application/octet-stream",
 		NumThreads:  1,
+		PartSize:    part,
 	})
+	if minio.ToErrorResponse(err).Code == minio.NoSuchUpload {
+		// Completed by a request whose answer was lost, an upload is not there
+		// any more for the one that was sent again.
+		if there, statErr := s.Stat(ctx, bucket, name); statErr == nil && there.Size == size {
+			return nil
+		}
+	}
 	if err != nil {
 		return classify(err, "stage %s/%s", bucket, name)
 	}

@@ -76,12 +76,22 @@ func dropPerConnection(h http.Header) {
 	}
 }
 
+// AnswerName is how the name of a header is written in an answer. S3 stores
+// write names of metadata in lower case and some clients show them as they come,
+// but net/http has turned "x-amz-meta-owner" into "X-Amz-Meta-Owner".
+func AnswerName(name string) string {
+	if lower := strings.ToLower(name); strings.HasPrefix(lower, "x-amz-meta-") {
+		return lower
+	}
+	return name
+}
+
 // CopyHeader copies the headers of an answer that are not about one
 // connection. Without a Content-Type none is made up.
 func CopyHeader(dst http.Header, resp *http.Response) {
 	for name, values := range resp.Header {
 		if !perConnection(name) {
-			dst[name] = values
+			dst[AnswerName(name)] = values
 		}
 	}
 	if _, ok := dst["Content-Type"]; !ok {

@@ -10,15 +10,14 @@ import (
 // Opener reads the plaintext of a sealed stream from its start. After any
 // error every further Read returns the same error.
 type Opener struct {
-	src    io.Reader
-	key    DataKey
-	ctx    []byte
-	msg    *message
-	sealed []byte
-	plain  []byte
-	ready  []byte
-	next   int64
-	err    error
+	src   io.Reader
+	key   DataKey
+	ctx   []byte
+	msg   *message
+	plain []byte
+	ready []byte
+	next  int64
+	err   error
 }
 
 // NewOpener returns an Opener of the sealed stream src. The header is read and
@@ -31,14 +30,14 @@ func NewOpener(src io.Reader, key DataKey, c Context) *Opener {
 // final chunk. Errors are [ErrDamaged], [ErrWrongKey] or those of the source.
 func (o *Opener) Read(p []byte) (int, error) {
 	for len(o.ready) == 0 && o.err == nil {
-		if len(p) >= ChunkSize { // a whole chunk has room: it is opened in place
-			if plain := o.fill(p[:0:ChunkSize]); len(plain) > 0 {
+		if len(p) >= sealedChunk { // a whole chunk has room: it is opened in place
+			if plain := o.fill(p[:0:sealedChunk]); len(plain) > 0 {
 				return len(plain), nil
 			}
 			continue
 		}
 		if o.plain == nil {
-			o.plain = make([]byte, 0, ChunkSize)
+			o.plain = make([]byte, 0, sealedChunk)
 		}
 		o.ready = o.fill(o.plain)
 	}
@@ -50,20 +49,22 @@ func (o *Opener) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill opens the next chunk into the room of dst, which holds nothing of it
-// after an error.
+// fill reads the next chunk into the room of dst and opens it there; after an
+// error dst holds nothing of it.
 func (o *Opener) fill(dst []byte) []byte {
 	if o.msg == nil {
 		if o.err = o.begin(); o.err != nil {
 			return nil
 		}
 	}
-	n, err := io.ReadFull(o.src, o.sealed)
+	sealed := dst[:sealedChunk]
+	n, err := io.ReadFull(o.src, sealed)
 	if err != nil && !isEnd(err) {
+		clear(sealed)
 		o.err = fmt.Errorf("read chunk %d: %w", o.next, err)
 		return nil
 	}
-	plain, err := o.msg.open(dst, o.sealed[:n], o.next)
+	plain, err := o.msg.open(dst, sealed[:n], o.next)
 	if err != nil {
 		clear(dst[:cap(dst)])
 		o.err = err
@@ -86,7 +87,6 @@ func (o *Opener) begin() error {
 	if o.msg, err = openMessage(o.key[:], o.ctx, header[:n]); err != nil {
 		return err
 	}
-	o.sealed = make([]byte, sealedChunk)
 	return nil
 }
 
@@ -132,7 +132,7 @@ func newReaderAt(src io.ReaderAt, sealed int64, key, context []byte) (*ReaderAt,
 	}
 	r := &ReaderAt{src: src, size: size, sealed: sealed, aead: *msg}
 	r.buffers.New = func() any {
-		return &chunkBuffer{msg: r.aead, sealed: make([]byte, sealedChunk), plain: make([]byte, 0, ChunkSize)}
+		return &chunkBuffer{msg: r.aead, sealed: make([]byte, sealedChunk), plain: make([]byte, 0, sealedChunk)}
 	}
 	b := r.buffers.Get().(*chunkBuffer)
 	defer r.buffers.Put(b)
@@ -163,10 +163,9 @@ func (r *ReaderAt) ReadAt(p []byte, off int64) (int, error) {
 		i, skip := at/ChunkSize, int(at%ChunkSize)
 		length := int(min(ChunkSize, r.size-i*ChunkSize))
 		if rest := p[done:]; skip == 0 && len(rest) >= length {
-			// The whole chunk is wanted: open it in place. What a failed
-			// open leaves behind is the AEAD's choice, so it is cleared.
-			if _, err := r.chunk(b, rest[:0:length], i); err != nil {
-				clear(rest[:length])
+			// The whole chunk is wanted: open it in place, where there is
+			// room for its tag too.
+			if _, err := r.chunk(b, rest[:0:min(len(rest), length+TagSize)], i); err != nil {
 				return done, err
 			}
 			done += length
@@ -181,13 +180,27 @@ func (r *ReaderAt) ReadAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
+// chunk opens chunk i into the room of dst, which holds nothing of it after an
+// error. The sealed form is read there too if it fits.
 func (r *ReaderAt) chunk(b *chunkBuffer, dst []byte, i int64) ([]byte, error) {
 	at := HeaderSize + i*sealedChunk
-	sealed := b.sealed[:min(sealedChunk, r.sealed-at)]
-	if err := readFullAt(r.src, sealed, at); err != nil {
-		return nil, fmt.Errorf("read chunk %d: %w", i, err)
+	length := int(min(sealedChunk, r.sealed-at))
+	sealed := b.sealed[:length]
+	if cap(dst) >= length {
+		sealed = dst[:length]
 	}
-	return b.msg.open(dst, sealed, i)
+	err := readFullAt(r.src, sealed, at)
+	if err != nil {
+		err = fmt.Errorf("read chunk %d: %w", i, err)
+	}
+	var plain []byte
+	if err == nil {
+		plain, err = b.msg.open(dst, sealed, i)
+	}
+	if err != nil {
+		clear(dst[:cap(dst)])
+	}
+	return plain, err
 }
 
 // readFullAt reads all of p; a short source is damage.

@@ -168,7 +168,11 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := g.admit(r, &line); err != nil {
 		line.Reason = err.Error()
 		g.cfg.Audit(line)
-		s3wire.Refuse(w, r, http.StatusForbidden, "AccessDenied", "Refused by the gate before the store: "+line.Reason+".")
+		status, code := http.StatusForbidden, "AccessDenied"
+		if errors.Is(err, errNotOffered) {
+			status, code = http.StatusNotImplemented, "NotImplemented"
+		}
+		s3wire.Refuse(w, r, status, code, "Refused by the gate before the store: "+line.Reason+".")
 		return
 	}
 	ctx, done := g.lasting(r.Context(), line.Burst)
@@ -215,6 +219,11 @@ func (g *Gate) admit(r *http.Request, line *Audit) error {
 	return may.check(r, target)
 }
 
+// errNotOffered says that a function of S3 is not to be had from a burst node,
+// as on stores that do not have it: programs such as s3cmd then copy an object
+// without its access list instead of giving up.
+var errNotOffered = errors.New("is not for burst nodes")
+
 // check decides about bucket, key, method and sub-resources.
 func (a allowance) check(r *http.Request, t s3wire.Target) error {
 	query, names, err := s3wire.SubResources(r)
@@ -222,8 +231,11 @@ func (a allowance) check(r *http.Request, t s3wire.Target) error {
 		return err
 	}
 	for _, name := range names {
-		if !useful(name) {
-			return fmt.Errorf("sub-resource %q is not for burst nodes", name)
+		if !useful(name) && (t.Key == "" || !aboutObject(r.Method, name)) {
+			if strings.HasPrefix(strings.ToLower(name), "x-amz-") {
+				return fmt.Errorf("%s in the query is not for burst nodes", name)
+			}
+			return fmt.Errorf("sub-resource %q %w", name, errNotOffered)
 		}
 	}
 	switch {
@@ -245,9 +257,16 @@ func (a allowance) check(r *http.Request, t s3wire.Target) error {
 	return nil
 }
 
+// aboutObject says whether a sub-resource is one that programs ask of an object
+// that they copy: aws its tags, s3cmd who may read it. To change the latter
+// could open it to the world.
+func aboutObject(method, name string) bool {
+	return name == "tagging" || name == "acl" && method == http.MethodGet
+}
+
 // useful says whether a query parameter is one that plain S3 clients send
-// about objects and listings; acl, policy, lifecycle, tagging and the like are
-// not among them. Of the headers that a presigned URL may carry instead,
+// about objects and listings; policy, lifecycle and the like are not among
+// them. Of the headers that a presigned URL may carry instead,
 // those about checksums and the object's own metadata are.
 func useful(name string) bool {
 	switch name {

@@ -279,23 +279,16 @@ feed:
 	return objects, nil
 }
 
-// pinTries is how often an object that changes under our hands is pinned
-// anew.
-const pinTries = 5
+// moveTries is how often an object is tried that changes under our hands, or
+// whose way breaks.
+const moveTries = 5
 
 // move stages one object, at the version that it has now.
 func (m *mover) move(ctx context.Context, in input) (datasync.Object, error) {
 	var err error
-	for range pinTries {
+	for try := range moveTries {
 		var o datasync.Object
-		if o, err = in.source.Pin(ctx, in.object.Bucket, in.object.Key); err != nil {
-			return datasync.Object{}, err
-		}
-		o.Staged, o.StagedSize = datasync.StagedName(m.key, o), seal.Size(o.Size)
-		if o.SHA256, err = m.stagedDigest(ctx, in.source, o); err == nil && o.SHA256 == "" {
-			o.SHA256, err = m.put(ctx, in.source, o)
-		}
-		if err == nil {
+		if o, err = m.moveOnce(ctx, in); err == nil {
 			m.run.update(func(p *Progress) {
 				p.ObjectsDone++
 				p.BytesDone += o.Size
@@ -303,11 +296,39 @@ func (m *mover) move(ctx context.Context, in input) (datasync.Object, error) {
 			})
 			return o, nil
 		}
-		if !errors.Is(err, s3.ErrChanged) {
+		if errors.Is(err, s3.ErrDenied) {
 			return datasync.Object{}, err
 		}
+		select {
+		case <-ctx.Done():
+			return datasync.Object{}, err
+		case <-time.After(100 * time.Millisecond << try):
+		}
 	}
-	return datasync.Object{}, fmt.Errorf("gave up after %d tries: %w", pinTries, err)
+	return datasync.Object{}, fmt.Errorf("gave up after %d tries: %w", moveTries, err)
+}
+
+func (m *mover) moveOnce(ctx context.Context, in input) (o datasync.Object, err error) {
+	if len(m.there) == 0 { // nothing of it can be staged already: one request is enough
+		o, body, err := in.source.Take(ctx, in.object.Bucket, in.object.Key)
+		if err != nil {
+			return o, err
+		}
+		o.Staged, o.StagedSize = datasync.StagedName(m.key, o), seal.Size(o.Size)
+		o.SHA256, err = m.put(ctx, o, body)
+		return o, err
+	}
+	if o, err = in.source.Pin(ctx, in.object.Bucket, in.object.Key); err != nil {
+		return o, err
+	}
+	o.Staged, o.StagedSize = datasync.StagedName(m.key, o), seal.Size(o.Size)
+	if o.SHA256, err = m.stagedDigest(ctx, in.source, o); err == nil && o.SHA256 == "" {
+		var body io.ReadCloser
+		if body, err = in.source.Open(ctx, o); err == nil {
+			o.SHA256, err = m.put(ctx, o, body)
+		}
+	}
+	return o, err
 }
 
 // stagedDigest returns the digest of an object that is staged already, or "".
@@ -332,20 +353,21 @@ func (m *mover) stagedDigest(ctx context.Context, src *s3.Source, o datasync.Obj
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// put seals the pinned version into the staging bucket and returns its digest.
-func (m *mover) put(ctx context.Context, src *s3.Source, o datasync.Object) (string, error) {
-	body, err := src.Open(ctx, o)
-	if err != nil {
-		return "", err
-	}
+// put seals a version into the staging bucket, closes its body and returns its
+// digest.
+func (m *mover) put(ctx context.Context, o datasync.Object, body io.ReadCloser) (string, error) {
 	defer body.Close()
 	sum := sha256.New()
 	box, err := seal.NewReader(io.TeeReader(body, sum), o.Size, m.key, datasync.InputContext(m.burst, o), m.stager.cfg.Random)
 	if err != nil {
 		return "", err
 	}
-	if err := m.staging.Put(ctx, m.bucket, o.Staged, &countingReader{box, m.run}, o.StagedSize); err != nil {
+	sent := &countingReader{Reader: box, run: m.run}
+	if err := m.staging.Put(ctx, m.bucket, o.Staged, sent, o.StagedSize); err != nil {
 		return "", err
+	}
+	if sent.bytes != o.StagedSize { // then the digest is not that of the whole
+		return "", fmt.Errorf("stage %s/%s: the store has it after %d of %d bytes", m.bucket, o.Staged, sent.bytes, o.StagedSize)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -353,11 +375,13 @@ func (m *mover) put(ctx context.Context, src *s3.Source, o datasync.Object) (str
 // countingReader counts what goes out.
 type countingReader struct {
 	io.Reader
-	run *run
+	run   *run
+	bytes int64
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
+	c.bytes += int64(n)
 	c.run.update(func(p *Progress) { p.BytesMoved += int64(n) })
 	return n, err
 }

@@ -17,12 +17,15 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // MinLength is the shortest canary in bytes: half of it has to be telling on
@@ -76,14 +79,8 @@ func Search(root string, canaries []string) (Report, error) {
 		if !d.Type().IsRegular() {
 			return nil
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
 		s.report.Files++
-		s.report.Bytes += int64(len(data))
-		s.scan(path, data, "")
-		return s.unzip(path, data)
+		return s.search(path)
 	})
 	if err != nil {
 		return Report{}, fmt.Errorf("search for cleartext: %w", err)
@@ -124,6 +121,38 @@ func formsOf(i int, c string) []needle {
 type searcher struct {
 	needles []needle
 	report  Report
+}
+
+// search looks into one file, extent by extent: a disk image is mostly holes,
+// which hold nothing.
+func (s *searcher) search(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	for at := int64(0); ; {
+		begin, err := f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // nothing but a hole is left
+		}
+		if err != nil {
+			return err
+		}
+		if at, err = f.Seek(begin, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		data := make([]byte, at-begin)
+		n, err := f.ReadAt(data, begin)
+		if err != nil && !errors.Is(err, io.EOF) { // it may have become shorter
+			return err
+		}
+		s.report.Bytes += int64(n)
+		s.scan(path, data[:n], "")
+		if err := s.unzip(path, data[:n]); err != nil {
+			return err
+		}
+	}
 }
 
 // scan records what a piece of data holds. A half is not counted where the

@@ -116,3 +116,28 @@ func TestNothingIsLeftOutSilently(t *testing.T) {
 		t.Error("a short canary was taken")
 	}
 }
+
+// A disk image is mostly holes: they cost nothing, and what lies behind them is
+// found.
+func TestSearchLooksBehindHoles(t *testing.T) {
+	bird := "CANARY-0-far-7c1d5e9b3a0f8264d2e6b4c8a0f1e3d5"
+	path := filepath.Join(t.TempDir(), "disk")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte("the beginning"), 0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(bird), 6<<40)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := canary.Search(path, []string{bird})
+	if err != nil || len(r.Found) != 1 || r.Found[0].Form != "raw" || r.Bytes > 1<<20 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -64,7 +64,7 @@ What to look at next
   bin/spillway why --state %s                    why b was bought for
   bin/spillway get offers --state %s             the market that it was bought in
   bin/spillway ledger verify --file %s
-  bin/spillway wipe verify --key %s %s
+  bin/spillway wipe verify --trust %s %s
   %s
 `, visionNS, s.path("records"), s.path("state.json"), s.path("state.json"), s.path("ledger.db"), s.path("certificate.pub"), b.Cert, s.path("summary.json"))
 }

@@ -99,7 +99,7 @@ func (s *story) promises(ctx context.Context) error {
 		"4":  {b.Verified && !boughtAt.IsZero() && !b.at(v1alpha1.Reserved).After(boughtAt), "spillway ledger verify --file " + s.path("ledger.db")},
 		"5":  {b.Cleartext == 0 && len(s.summary.searched) >= 3 && b.CachedGets > 0, fmt.Sprintf("%d searches for %d canaries outside home; the positive control is TestSearchFindsEveryForm in e2e/canary", len(s.summary.searched), len(Canaries()))},
 		"6":  {jobs["b"].ResultSHA256 != "" && !home.IsZero() && !home.After(b.at(v1alpha1.MachineGone)), "ResultsHome stands before MachineGone in steps; records/*/logs hold b's logs"},
-		"7":  {certificate, "spillway wipe verify --key " + s.path("certificate.pub") + " " + b.Cert + ": " + b.CertLevel},
+		"7":  {certificate, "spillway wipe verify --trust " + s.path("certificate.pub") + " " + b.Cert + ": " + b.CertLevel},
 		"8":  {b.Left == 0 && deleted, "the clouds' own lists: nothing is billed, every machine has its time of deletion"},
 		"9":  {"not exercised", "go test ./e2e/stories -run TestCrash"},
 		"10": {strings.Contains(jobs["c"].Says, "EUR") && events > 0, fmt.Sprintf("%d refusal events on Job c; its annotation: %s", events, jobs["c"].Says)},

@@ -206,13 +206,13 @@ func (t *tail) String() string {
 	return string(t.buf)
 }
 
-// AllowUser is a bucket policy that lets one user read, write, list and
-// delete in the bucket.
-func AllowUser(bucket, accessKey string) string {
+// Allow is a bucket policy that lets users read, write, list and delete in the
+// bucket.
+func Allow(bucket string, accessKeys ...string) string {
 	policy, err := json.Marshal(map[string]any{
 		"Version": "2012-10-17",
 		"Statement": []map[string]any{{
-			"Effect": "Allow", "Principal": map[string]any{"AWS": []string{accessKey}},
+			"Effect": "Allow", "Principal": map[string]any{"AWS": accessKeys},
 			"Action":   []string{"s3:*"},
 			"Resource": []string{"arn:aws:s3:::" + bucket, "arn:aws:s3:::" + bucket + "/*"},
 		}},

@@ -166,7 +166,7 @@ func TestUsersReachOnlyWhatAPolicyGives(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := root.SetBucketPolicy(ctx, "mine", objectstore.AllowUser("mine", "job")); err != nil {
+	if err := root.SetBucketPolicy(ctx, "mine", objectstore.Allow("mine", "job")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := job.StatObject(ctx, "mine", "k", minio.StatObjectOptions{}); err != nil {

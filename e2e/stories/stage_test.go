@@ -69,7 +69,8 @@ func newStage(t *testing.T, edit func(*controller.Config)) *stage {
 	return openStage(t, edit)
 }
 
-func openStage(t testing.TB, edit func(*controller.Config)) *stage {
+// openStage opens a stage; shape changes the world that it is.
+func openStage(t testing.TB, edit func(*controller.Config), shape ...func(*world.Config)) *stage {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -83,10 +84,14 @@ func openStage(t testing.TB, edit func(*controller.Config)) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := world.Start(t.Context(), world.Config{
+	config := world.Config{
 		Dir: dir, BinDir: bin, Exec: []string{self}, NewScheme: controller.Scheme,
 		Clouds: []world.Cloud{cloudIn("rhein", "DE", "2.90 EUR"), cloudIn("seine", "FR", "3.90 EUR")},
-	})
+	}
+	for _, change := range shape {
+		change(&config)
+	}
+	w, err := world.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

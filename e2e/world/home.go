@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -48,35 +47,73 @@ func (w *World) secrets() map[string]string {
 	return w.drawn
 }
 
+// Store is a running S3 store.
+type Store interface {
+	Addr() string // host:port
+	URL() string
+	// Policy lets accounts do everything in a bucket.
+	Policy(bucket string, accounts ...string) string
+	Stop() error
+}
+
+// Account is an account of a store.
+type Account struct{ Key, Secret string }
+
+// The names of the stores.
+const (
+	HomeStore    = "home"
+	StagingStore = "staging"
+)
+
 // startStores starts the store at home and the one at the clouds.
 func (w *World) startStores(ctx context.Context) (err error) {
-	secrets := w.secrets()
-	w.Home, err = objectstore.Start(ctx, objectstore.Config{
-		Dir: filepath.Join(w.Dir, "home-store"), Addr: "127.0.0.1:0", AccessKey: ownerKey, SecretKey: secrets[ownerKey],
-		Users: []objectstore.User{
-			{AccessKey: TenantKey, SecretKey: secrets[TenantKey]}, {AccessKey: StagerKey, SecretKey: secrets[StagerKey]},
-		},
-		AccessLog: w.HomeLog(), Exec: w.exec(StoreArg),
-	})
-	if err != nil {
+	open := w.OpenStore
+	if open == nil {
+		open = w.openVersity
+	}
+	accounts := func(keys ...string) (list []Account) {
+		for _, key := range keys {
+			list = append(list, Account{Key: key, Secret: w.SecretOf(key)})
+		}
+		return list
+	}
+	if w.Home, err = open(ctx, HomeStore, w.Dir, accounts(ownerKey, TenantKey, StagerKey)); err != nil {
 		return err
 	}
-	w.Staging, err = objectstore.Start(ctx, objectstore.Config{
-		Dir: w.StagingDir(), Addr: "127.0.0.1:0", AccessKey: cloudKey, SecretKey: secrets[cloudKey],
-		AccessLog: filepath.Join(w.Dir, "staging-access.log"), Exec: w.exec(StoreArg),
-	})
-	if err != nil {
+	if w.Staging, err = open(ctx, StagingStore, w.Dir, accounts(cloudKey)); err != nil {
 		return err
 	}
 	w.say("object store at home on %s (%s in the jobs), staging store at the clouds on %s", w.Home.Addr(), w.StoreAddress(), w.Staging.Addr())
 	return nil
 }
 
+// openVersity runs versitygw on a folder.
+func (w *World) openVersity(ctx context.Context, name, dir string, accounts []Account) (Store, error) {
+	config := objectstore.Config{
+		Dir: filepath.Join(dir, name+"-store"), Addr: "127.0.0.1:0", AccessKey: accounts[0].Key, SecretKey: accounts[0].Secret,
+		AccessLog: filepath.Join(dir, name+"-access.log"), Exec: w.exec(StoreArg),
+	}
+	for _, a := range accounts[1:] {
+		config.Users = append(config.Users, objectstore.User{AccessKey: a.Key, SecretKey: a.Secret})
+	}
+	s, err := objectstore.Start(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return versity{s}, nil
+}
+
+type versity struct{ *objectstore.Store }
+
+func (versity) Policy(bucket string, accounts ...string) string {
+	return objectstore.Allow(bucket, accounts...)
+}
+
 // HomeLog is the access log of the home store.
-func (w *World) HomeLog() string { return filepath.Join(w.Dir, "home-access.log") }
+func (w *World) HomeLog() string { return filepath.Join(w.Dir, HomeStore+"-access.log") }
 
 // StagingDir holds the files of the staging store.
-func (w *World) StagingDir() string { return filepath.Join(w.Dir, "staging-store") }
+func (w *World) StagingDir() string { return filepath.Join(w.Dir, StagingStore+"-store") }
 
 // StoreAddress is host:port of the home store as the jobs write it.
 func (w *World) StoreAddress() string {
@@ -105,8 +142,7 @@ func (w *World) MakeBucket(ctx context.Context, bucket string) error {
 	if err := c.MakeBucket(ctx, bucket, minio.MakeBucketOptions{}); err != nil {
 		return fmt.Errorf("bucket %s: %w", bucket, err)
 	}
-	policy := strings.Replace(objectstore.AllowUser(bucket, TenantKey), `["`+TenantKey+`"]`, `["`+TenantKey+`","`+StagerKey+`"]`, 1)
-	if err := c.SetBucketPolicy(ctx, bucket, policy); err != nil {
+	if err := c.SetBucketPolicy(ctx, bucket, w.Home.Policy(bucket, TenantKey, StagerKey)); err != nil {
 		return fmt.Errorf("policy of bucket %s: %w", bucket, err)
 	}
 	return nil

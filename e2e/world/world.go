@@ -70,6 +70,9 @@ type Config struct {
 	Nodes int
 	// Clouds are the accounts; see [Cloud].
 	Clouds []Cloud
+	// OpenStore starts the store that a name says in a folder of the world; the
+	// first account owns its buckets. nil means versitygw.
+	OpenStore func(ctx context.Context, name, dir string, accounts []Account) (Store, error)
 	// Progress is told a short line for each fact.
 	Progress func(string)
 	// NewScheme makes the scheme of Client.
@@ -82,8 +85,8 @@ type World struct {
 	ControlPlane *controlplane.ControlPlane
 	Kube         kubernetes.Interface
 	Client       client.Client // as administrator
-	Home         *objectstore.Store
-	Staging      *objectstore.Store
+	Home         Store
+	Staging      Store
 	Clouds       map[string]*fake.Cloud
 	CloudsURL    string
 	// Link and Gate are the addresses that are free for the controller.
@@ -186,7 +189,7 @@ func (w *World) Stop() error {
 	for _, n := range w.nodes {
 		n.Kill()
 	}
-	for _, s := range []*objectstore.Store{w.Home, w.Staging} {
+	for _, s := range []Store{w.Home, w.Staging} {
 		if s != nil {
 			problems = append(problems, s.Stop())
 		}

@@ -129,6 +129,10 @@ func TestCertificateLevel(t *testing.T) {
 			proven.change(func(c *Certificate) { c.Provider.LeftBehind = []string{"volume v-1"} }),
 			"the provider still lists volume v-1",
 		},
+		"a snapshot is left": { // cases: F10 OpenStack GHSA-q3rw
+			proven.change(func(c *Certificate) { c.Provider.LeftBehind = []string{"snapshot s-1 of volume v-1"} }),
+			"the provider still lists snapshot s-1 of volume v-1",
+		},
 		"nobody confirmed the deletion": {
 			proven.change(func(c *Certificate) { c.Provider.Confirmations = nil }),
 			"the provider has not confirmed that the machines are gone",
