@@ -102,7 +102,7 @@ const apiTypes = "autoscaler/api/v1alpha1"
 func dataTypes() map[string][]string {
 	kubernetes := []string{"k8s.io/api", "k8s.io/apimachinery"}
 	return map[string][]string{
-		"autoscaler/placement": {"k8s.io", "github.com/go-logr/logr"},
+		"autoscaler/placement": {"k8s.io"},
 		"autoscaler/policy":    kubernetes,
 		"autoscaler/plan":      kubernetes,
 	}

@@ -12,10 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
-
-	"github.com/go-logr/logr"
 
 	"spillway.dev/spillway/autoscaler/controller"
 	"spillway.dev/spillway/e2e/world"
@@ -141,7 +140,8 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 		}
 	}
 	c.Log = slog.New(slog.NewJSONHandler(console, nil))
-	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
+	klog.SetSlogLogger(c.Log)
+	ctrl.SetLogger(klog.Background())
 	c.DataDir, c.Identity, c.Link, c.Gate = s.DataDir, s.Identity, s.Link, s.Gate
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
 	c.Dialers = map[string]controller.Dialer{
