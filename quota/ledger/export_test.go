@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -8,6 +9,30 @@ import (
 
 // CheckVersion is checkVersion, for the versions that no build has.
 func CheckVersion(version string) error { return checkVersion(version) }
+
+// OnDisk is o for a ledger on a file layer of SQLite that a test has registered.
+func (o Options) OnDisk(vfs string) Options {
+	o.vfs = vfs
+	return o
+}
+
+// Waiting is how many calls no transaction has taken yet.
+func (l *Ledger) Waiting() int {
+	l.waiting.mu.Lock()
+	defer l.waiting.mu.Unlock()
+	return len(l.waiting.calls)
+}
+
+// FailBehindARow is a call that writes a row and fails then.
+func (l *Ledger) FailBehindARow(ctx context.Context, failure error) error {
+	return l.submit(&call{ctx: ctx, run: func(t *txn) error {
+		ev, err := t.book.Begin("nobody")
+		if err == nil {
+			err = t.appendIntent(ev)
+		}
+		return cmp.Or(err, failure)
+	}})
+}
 
 // LimitPages lets the file grow to n pages and no further, like a full disk.
 func (l *Ledger) LimitPages(ctx context.Context, n int) error {

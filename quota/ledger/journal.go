@@ -20,14 +20,15 @@ import (
 const hashDomain = "spillway.dev/ledger/v1\n"
 
 const (
-	columns   = "seq, recorded, epoch, kind, burst, key, intent, entries, prev, hash"
-	insertRow = "INSERT INTO journal (" + columns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	columns = "seq, recorded, epoch, kind, burst, key, intent, entries, prev, hash"
 
 	selectRows  = "SELECT " + columns + " FROM journal"
 	selectAll   = selectRows + " ORDER BY seq"
-	selectAfter = selectRows + " WHERE seq > ? ORDER BY seq"
-	selectBurst = selectRows + " WHERE burst = ? AND burst <> '' ORDER BY seq"
-	selectOnce  = "SELECT seq, intent FROM journal WHERE burst = ? AND kind = ? AND key = ? AND burst <> ''"
+	selectAfter = selectRows + " WHERE seq > $1 ORDER BY seq"
+	selectBurst = selectRows + " WHERE burst = $1 AND burst <> '' ORDER BY seq"
+	// selectKnown finds the rows of a JSON list of [burst, kind, key].
+	selectKnown = `SELECT j.burst, j.kind, j.key, j.seq, j.intent FROM json_each($1) AS asked CROSS JOIN journal AS j
+ON j.burst = asked.value ->> 0 AND j.kind = asked.value ->> 1 AND j.key = asked.value ->> 2 AND j.burst <> ''`
 )
 
 // querier is a database or a transaction.

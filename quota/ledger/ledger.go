@@ -17,6 +17,8 @@
 //     transaction; an older one gets quota.ErrStaleEpoch, even for a repetition.
 //
 // Writing is serial: one connection, BEGIN IMMEDIATE, WAL with synchronous=FULL.
+// Calls that wait at the same time share a transaction and its sync; a refusal
+// concerns only the call that got it, and each is answered after the sync.
 // Several processes may open one file; each reads up to the newest row inside
 // its transaction before it decides. When the file can't be read or written
 // nothing is booked and the error says so: no answer means no.
@@ -45,6 +47,8 @@ type Options struct {
 	Now func() time.Time
 	// ReadOnly opens an existing file and changes nothing in it.
 	ReadOnly bool
+
+	vfs string // SQLite's file layer; "" is the system's
 }
 
 // Ledger is one open ledger file.
@@ -54,19 +58,14 @@ type Ledger struct {
 	read  *sql.DB
 	write *sql.DB // one connection; nil when open for reading only
 
-	mu   sync.Mutex // one writer; guards what follows
-	stmt statements
-	head head
-	book quota.Book
-}
+	waiting queue
+	turn    chan struct{} // held by whoever commits
 
-// statements are prepared on the writing connection.
-type statements struct {
-	after  *sql.Stmt // rows behind the head
-	once   *sql.Stmt // the row of an idempotency key
-	insert *sql.Stmt // a journal row
-	seen   *sql.Stmt // the key of a usage record
-	total  *sql.Stmt // usage of one hour
+	mu       sync.Mutex           // guards what follows
+	prepared map[string]*sql.Stmt // on the writing connection, by their text
+	head     head
+	book     quota.Book
+	broken   error // why nothing is written any more
 }
 
 // Close ends the use of the file. What was answered with yes is on disk before.

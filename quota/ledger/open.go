@@ -39,11 +39,11 @@ func Open(ctx context.Context, path string, o Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{path: path, now: o.Now}
+	l := &Ledger{path: path, now: o.Now, turn: make(chan struct{}, 1)}
 	if l.now == nil {
 		l.now = time.Now
 	}
-	if err := l.open(ctx, abs, o.ReadOnly); err != nil {
+	if err := l.open(ctx, abs, o); err != nil {
 		if l.read != nil {
 			_ = l.read.Close() // the first error is the one to tell
 		}
@@ -88,16 +88,19 @@ func checkPath(path string, readOnly bool) (abs string, err error) {
 	return abs, nil
 }
 
-func (l *Ledger) open(ctx context.Context, abs string, readOnly bool) error {
+func (l *Ledger) open(ctx context.Context, abs string, o Options) error {
 	var err error
-	if readOnly {
-		return l.openReadOnly(ctx, abs)
+	if o.ReadOnly {
+		return l.openReadOnly(ctx, abs, o)
 	}
 	// Neither parameter touches the file: what it is gets checked first.
-	if l.write, err = sql.Open("sqlite", dsn(abs, "mode=rwc", "synchronous(FULL)")); err != nil {
+	if l.write, err = sql.Open("sqlite", o.dsn(abs, "mode=rwc", "synchronous(FULL)")); err != nil {
 		return err
 	}
 	l.write.SetMaxOpenConns(1)
+	// As SQLite does wherever it is built by its own rules: the time stamps of
+	// the file need not be on the disk. An error says that there is no such call.
+	_, _ = sqlite.Fdatasync(true)
 	if err := checkLibrary(ctx, l.write); err != nil {
 		return err
 	}
@@ -110,20 +113,25 @@ func (l *Ledger) open(ctx context.Context, abs string, readOnly bool) error {
 	if err := l.prepare(ctx); err != nil {
 		return err
 	}
-	if l.read, err = sql.Open("sqlite", dsn(abs, "mode=rw", "query_only(1)")); err != nil {
+	if l.read, err = sql.Open("sqlite", o.dsn(abs, "mode=rw", "query_only(1)")); err != nil {
 		return err
 	}
 	l.read.SetMaxOpenConns(readers)
 	return l.read.PingContext(ctx)
 }
 
+// prepare prepares what every transaction runs.
 func (l *Ledger) prepare(ctx context.Context) error {
-	for query, stmt := range map[string]**sql.Stmt{
-		selectAfter: &l.stmt.after, selectOnce: &l.stmt.once,
-		insertRow: &l.stmt.insert, insertSeen: &l.stmt.seen, insertTotal: &l.stmt.total,
-	} {
+	statements := []string{selectAfter, selectKnown, selectSeen}
+	for _, b := range bulks() {
+		for _, size := range bulkSizes() {
+			statements = append(statements, b.statement(size))
+		}
+	}
+	l.prepared = make(map[string]*sql.Stmt, len(statements))
+	for _, s := range statements {
 		var err error
-		if *stmt, err = l.write.PrepareContext(ctx, query); err != nil {
+		if l.prepared[s], err = l.write.PrepareContext(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -132,11 +140,11 @@ func (l *Ledger) prepare(ctx context.Context) error {
 
 // openReadOnly also reads a file on a medium or in a folder that can't be
 // written, as long as no write-ahead log lies beside it.
-func (l *Ledger) openReadOnly(ctx context.Context, abs string) error {
+func (l *Ledger) openReadOnly(ctx context.Context, abs string, o Options) error {
 	var first error
 	for _, mode := range []string{"mode=ro", "mode=ro&immutable=1"} {
 		var err error
-		if l.read, err = sql.Open("sqlite", dsn(abs, mode, "query_only(1)")); err != nil {
+		if l.read, err = sql.Open("sqlite", o.dsn(abs, mode, "query_only(1)")); err != nil {
 			return err
 		}
 		l.read.SetMaxOpenConns(readers)
@@ -160,8 +168,11 @@ func (l *Ledger) openReadOnly(ctx context.Context, abs string) error {
 }
 
 // dsn builds the name under which the driver opens the file.
-func dsn(abs, mode string, pragma string) string {
+func (o Options) dsn(abs, mode, pragma string) string {
 	u := url.URL{Scheme: "file", Path: abs}
+	if o.vfs != "" {
+		mode += "&vfs=" + url.QueryEscape(o.vfs)
+	}
 	return fmt.Sprintf("%s?%s&_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=%s",
 		u.String(), mode, busyTimeout.Milliseconds(), pragma)
 }

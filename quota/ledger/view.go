@@ -150,7 +150,7 @@ func (v *View) Usage(ctx context.Context, f quota.UsageFilter) ([]quota.UsageTot
 }
 
 const selectHours = `SELECT hour, namespace, burst, model, sum(share_seconds) FROM usage_total
-WHERE (?1 = '' OR tenant = ?1) AND hour >= ?2 AND hour < ?3 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
+WHERE ($1 = '' OR tenant = $1) AND hour >= $2 AND hour < $3 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
 
 // UsageHours sums up the usage of one tenant, or of all with "", by UTC hour,
 // from the hour of from until that of until; both must be whole hours.
