@@ -13,7 +13,6 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -103,7 +102,7 @@ func burstOfMachine(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 // addPlanning adds the cycle and what wakes it.
-func (p *process) addPlanning(context.Context) error {
+func (p *process) addPlanning(ctx context.Context) error {
 	wake := make(chan struct{}, 1)
 	offers := &observe.OfferBook{
 		Drivers: p.drivers.of, Every: p.OffersEvery, Stale: 10 * p.OffersEvery, Timeout: 10 * time.Second, Now: time.Now, Log: p.Log,
@@ -111,8 +110,18 @@ func (p *process) addPlanning(context.Context) error {
 	if err := p.addMarket(offers); err != nil {
 		return err
 	}
+	mirror := observe.NewMirror()
+	mirror.Wake = func() {
+		select {
+		case wake <- struct{}{}:
+		default: // one is under way
+		}
+	}
+	if err := mirror.Follow(ctx, p.mgr.GetCache()); err != nil {
+		return err
+	}
 	observer := &observe.Observer{
-		Cache: p.mgr.GetCache(), Table: p.table, Watched: p.watched, Synced: p.mgr.GetCache().WaitForCacheSync, Settings: p.Planning, Now: time.Now,
+		Cache: p.mgr.GetCache(), Mirror: mirror, Table: p.table, Watched: p.watched, Synced: p.mgr.GetCache().WaitForCacheSync, Settings: p.Planning, Now: time.Now,
 		Offers: offers,
 		Book: func(ctx context.Context) (quota.Book, error) {
 			tenants, clouds := &v1alpha1.BurstTenantList{}, &v1alpha1.BurstProviderList{}
@@ -132,17 +141,13 @@ func (p *process) addPlanning(context.Context) error {
 		return err
 	}
 	nudge := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
+		mirror.Wake()
 		return reconcile.Result{}, nil
 	})
 	spec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	demand := ctrl.NewControllerManagedBy(p.mgr).Named("demand").
-		For(&corev1.Pod{}).
+		For(&v1alpha1.Burst{}).
 		Watches(&batchv1.Job{}, &handler.EnqueueRequestForObject{}, spec).
-		Watches(&v1alpha1.Burst{}, &handler.EnqueueRequestForObject{}).
 		Watches(&v1alpha1.BurstTenant{}, &handler.EnqueueRequestForObject{}, spec).
 		Watches(&v1alpha1.BurstProvider{}, &handler.EnqueueRequestForObject{})
 	for _, w := range p.watched {

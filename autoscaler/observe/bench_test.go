@@ -26,7 +26,7 @@ func BenchmarkSplit(b *testing.B) {
 				for _, u := range sets {
 					owned.add(fromFields(u.GroupVersionKind(), u))
 				}
-				bound, gangs := split(pods, nil, owned)
+				bound, gangs := split(those(pods...), nil, owned)
 				owned.ends(bound)
 				if len(bound)+len(gangs) == 0 {
 					b.Fatal("nothing was found")

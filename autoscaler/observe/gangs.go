@@ -27,7 +27,7 @@ func asksForGPU(spec *corev1.PodSpec) bool {
 }
 
 // split tells bound pods, which take room, from the work that waits.
-func split(pods []corev1.Pod, nodes []corev1.Node, owned *owners) (bound []corev1.Pod, gangs []plan.Gang) {
+func split(pods []*corev1.Pod, nodes []*corev1.Node, owned *owners) (bound []*corev1.Pod, gangs []plan.Gang) {
 	burstNodes := map[string]bool{}
 	for _, n := range nodes {
 		for _, t := range n.Spec.Taints {
@@ -35,9 +35,8 @@ func split(pods []corev1.Pod, nodes []corev1.Node, owned *owners) (bound []corev
 		}
 	}
 	work := owned.work(pods)
-	bound = make([]corev1.Pod, 0, len(pods))
-	for i := range pods {
-		pod := &pods[i]
+	bound = make([]*corev1.Pod, 0, len(pods))
+	for _, pod := range pods {
 		m := work[keyOf(owned.of(pod).owner)]
 		switch away := pod.Spec.NodeName != ""; {
 		case over(pod):
@@ -45,7 +44,7 @@ func split(pods []corev1.Pod, nodes []corev1.Node, owned *owners) (bound []corev
 				m.done++
 			}
 		case away:
-			bound = append(bound, *pod)
+			bound = append(bound, pod)
 			if m != nil && !burstNodes[pod.Spec.NodeName] {
 				m.bound++
 			}
@@ -61,7 +60,7 @@ func split(pods []corev1.Pod, nodes []corev1.Node, owned *owners) (bound []corev
 
 // work finds the owners with GPU work that waits: by their pods, and by
 // themselves where they are suspended and have none.
-func (o *owners) work(pods []corev1.Pod) map[ownerKey]*members {
+func (o *owners) work(pods []*corev1.Pod) map[ownerKey]*members {
 	found := map[ownerKey]*members{}
 	of := func(w *way) *members {
 		m := found[keyOf(w.owner)]
@@ -71,8 +70,8 @@ func (o *owners) work(pods []corev1.Pod) map[ownerKey]*members {
 		}
 		return m
 	}
-	for i := range pods {
-		if pod := &pods[i]; pod.Spec.NodeName == "" && !over(pod) && pod.DeletionTimestamp.IsZero() && asksForGPU(&pod.Spec) {
+	for _, pod := range pods {
+		if pod.Spec.NodeName == "" && !over(pod) && pod.DeletionTimestamp.IsZero() && asksForGPU(&pod.Spec) {
 			w := o.of(pod)
 			if s, _ := o.look(pod, w); s != unseen {
 				of(w)

@@ -78,7 +78,7 @@ func TestWhatIsPendingWork(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, gangs := split([]corev1.Pod{pod("x", tt.change)}, nil, known())
+			_, gangs := split(those(pod("x", tt.change)), nil, known())
 			if got := len(gangs) == 1 && gangs[0].Hold == nil; got != tt.want {
 				t.Errorf("it is pending work: %v, want %v (%+v)", got, tt.want, gangs)
 			}
@@ -103,7 +103,7 @@ func TestSplitKeepsOneOwnerTogether(t *testing.T) {
 		pod("waits-1"), pod("waits-2"), pod("home", on("rack1")), pod("away", on("spw-1")),
 		pod("done", on("rack1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	}
-	bound, gangs := split(pods, nodes, known())
+	bound, gangs := split(those(pods...), those(nodes...), known())
 	if len(gangs) != 1 || len(gangs[0].Pods) != 2 {
 		t.Fatalf("split() made %d gangs, want one with two pods: %+v", len(gangs), gangs)
 	}

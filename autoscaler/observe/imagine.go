@@ -69,7 +69,7 @@ type dream struct {
 	now       time.Time
 	jobs      []batchv1.Job
 	owners    []*object
-	pods      []corev1.Pod
+	pods      []*corev1.Pod
 }
 
 // read adds what one document would become.
@@ -233,7 +233,7 @@ func (d *dream) pod(pod corev1.Pod) error {
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
 		LastTransitionTime: metav1.NewTime(d.now.Add(-longAgo)),
 	}}}
-	d.pods = append(d.pods, pod)
+	d.pods = append(d.pods, &pod)
 	return nil
 }
 

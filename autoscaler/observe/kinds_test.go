@@ -105,7 +105,10 @@ func (w *world) read(doc []byte) error {
 	}
 	switch kind.Kind {
 	case "Pod":
-		return add(doc, &w.cluster.Pods)
+		var pods []corev1.Pod
+		err := add(doc, &pods)
+		w.cluster.Pods = append(w.cluster.Pods, those(pods...)...)
+		return err
 	case "PersistentVolumeClaim":
 		return add(doc, &w.cluster.Claims)
 	case "StorageClass":

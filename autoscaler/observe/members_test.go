@@ -35,10 +35,10 @@ func unlooked(p *corev1.Pod) { p.Status.Conditions = nil }
 // in whatever order a cache lists them.
 func only(t *testing.T, jobs []batchv1.Job, pods ...corev1.Pod) plan.Gang {
 	t.Helper()
-	_, forward := split(pods, nil, known(jobs...))
+	_, forward := split(those(pods...), nil, known(jobs...))
 	backward := slices.Clone(pods)
 	slices.Reverse(backward)
-	_, back := split(backward, nil, known(jobs...))
+	_, back := split(those(backward...), nil, known(jobs...))
 	if len(forward) != 1 || len(back) != 1 {
 		t.Fatalf("split() made %d and %d gangs, want 1", len(forward), len(back))
 	}
@@ -146,7 +146,7 @@ func TestAnOwnerIsOfTheSameNamespace(t *testing.T) {
 	}
 	foreign := func(p *corev1.Pod) { p.Namespace = "mallory" }
 	owned := known(j)
-	bound, gangs := split([]corev1.Pod{pod("stray", foreign), pod("own"), pod("squatter", foreign, on("rack1"))}, nil, owned)
+	bound, gangs := split(those(pod("stray", foreign), pod("own"), pod("squatter", foreign, on("rack1"))), nil, owned)
 	if len(gangs) != 2 {
 		t.Fatalf("split() made %d gangs, want one in each namespace: %+v", len(gangs), gangs)
 	}
@@ -186,7 +186,7 @@ func TestOwnersInACircle(t *testing.T) {
 	p := pod("x", func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "a", UID: "a", Controller: &yes}}
 	})
-	if _, gangs := split([]corev1.Pod{p}, nil, owned); len(gangs) != 1 || gangs[0].Owner.Kind != "StatefulSet" {
+	if _, gangs := split(those(p), nil, owned); len(gangs) != 1 || gangs[0].Owner.Kind != "StatefulSet" {
 		t.Errorf("split() = %+v, want one gang of a StatefulSet", gangs)
 	}
 }

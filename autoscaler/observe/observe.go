@@ -38,8 +38,9 @@ type Offers interface {
 
 // Observer builds States. All fields are needed.
 type Observer struct {
-	// Cache reads the cluster from informers.
-	Cache client.Reader
+	// Cache reads the cluster from informers; Mirror has its nodes and pods.
+	Cache  client.Reader
+	Mirror *Mirror
 	// Table is the kinds of owners; Watched are those that the cluster serves.
 	Table   Table
 	Watched []Watched
@@ -53,19 +54,23 @@ type Observer struct {
 
 // State reads everything that a decision depends on.
 func (o *Observer) State(ctx context.Context) (plan.State, error) {
-	if !o.Synced(ctx) {
+	if !o.Synced(ctx) || !o.Mirror.Synced() {
 		return plan.State{}, fmt.Errorf("the caches are not synced with the API server yet; nothing is decided")
 	}
 	s := plan.State{Now: o.Now().UTC(), Settings: o.Settings}
 	bursts, tenants, clouds := &v1alpha1.BurstList{}, &v1alpha1.BurstTenantList{}, &v1alpha1.BurstProviderList{}
-	nodes, pods, jobs := &corev1.NodeList{}, &corev1.PodList{}, &batchv1.JobList{}
-	// Bursts before nodes before pods: what happens in between is then seen at
-	// its later place, and nothing is missed at both.
-	if err := o.list(ctx, bursts, tenants, clouds, nodes, pods, jobs); err != nil {
+	jobs := &batchv1.JobList{}
+	// Bursts before nodes and pods before their owners: what happens in between is
+	// then seen at its later place, and nothing is missed at both.
+	if err := o.list(ctx, bursts, tenants, clouds); err != nil {
 		return s, err
 	}
 	s.Bursts, s.Tenants, s.Providers = bursts.Items, tenants.Items, clouds.Items
-	s.Cluster.Nodes = nodes.Items
+	var pods []*corev1.Pod
+	s.Cluster.Nodes, pods, s.Cluster.Changes = o.Mirror.read()
+	if err := o.list(ctx, jobs); err != nil {
+		return s, err
+	}
 	if err := o.surroundings(ctx, &s.Cluster); err != nil {
 		return s, err
 	}
@@ -74,7 +79,7 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 		return s, err
 	}
 	owned.volumes = newVolumes(&s.Cluster)
-	s.Cluster.Pods, s.Gangs = split(pods.Items, nodes.Items, owned)
+	s.Cluster.Pods, s.Gangs = split(pods, s.Cluster.Nodes, owned)
 	s.Gangs = concerned(s.Gangs, s.Tenants)
 	s.Cluster.Ends = owned.ends(s.Cluster.Pods)
 	s.Offers = o.Offers.Offers(ctx, s.Providers)

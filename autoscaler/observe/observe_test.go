@@ -14,9 +14,15 @@ import (
 // TestNoStateFromCachesThatAreNotSynced: an empty cache would look like a
 // cluster without room. cases: H-14 kubernetes/autoscaler#7419.
 func TestNoStateFromCachesThatAreNotSynced(t *testing.T) {
-	o := &Observer{Synced: func(context.Context) bool { return false }, Now: time.Now}
+	o := observer(&cluster{})
+	o.Synced = func(context.Context) bool { return false }
 	if _, err := o.State(t.Context()); err == nil {
 		t.Error("State() answered before the caches were synced")
+	}
+	o = observer(&cluster{})
+	o.Mirror.synced = []func() bool{func() bool { return true }, func() bool { return false }}
+	if _, err := o.State(t.Context()); err == nil {
+		t.Error("State() answered before the mirror had all pods")
 	}
 }
 

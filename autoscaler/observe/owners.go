@@ -361,11 +361,11 @@ func (w *way) deadline() (run time.Duration, end time.Time) {
 }
 
 // ends says by when bound pods are over because of a deadline of their owners.
-func (o *owners) ends(pods []corev1.Pod) map[types.UID]time.Time {
+func (o *owners) ends(pods []*corev1.Pod) map[types.UID]time.Time {
 	out := map[types.UID]time.Time{}
-	for i := range pods {
-		if _, end := o.of(&pods[i]).deadline(); !end.IsZero() {
-			out[pods[i].UID] = end
+	for _, p := range pods {
+		if _, end := o.of(p).deadline(); !end.IsZero() {
+			out[p.UID] = end
 		}
 	}
 	return out

@@ -84,7 +84,7 @@ func TestGangsWhateverOwnersAreNamed(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		owned, pods := drawWorld(t, table)
-		_, gangs := split(pods, nil, owned)
+		_, gangs := split(those(pods...), nil, owned)
 		in := map[types.UID]plan.Owner{}
 		for _, g := range gangs {
 			for _, p := range g.Pods {

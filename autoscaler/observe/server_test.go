@@ -142,8 +142,12 @@ func watching(t *testing.T, config *rest.Config, scheme *runtime.Scheme) *Observ
 			t.Error(err)
 		}
 	})
+	mirror := NewMirror()
+	if err := mirror.Follow(ctx, informers); err != nil {
+		t.Fatal(err)
+	}
 	return &Observer{
-		Cache: informers, Synced: informers.WaitForCacheSync, Table: table, Watched: watched, Offers: nothing{}, Now: time.Now,
+		Cache: informers, Mirror: mirror, Synced: informers.WaitForCacheSync, Table: table, Watched: watched, Offers: nothing{}, Now: time.Now,
 		Book: func(context.Context) (quota.Book, error) { return quota.Book{}, nil },
 	}
 }

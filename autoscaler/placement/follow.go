@@ -34,6 +34,7 @@ func (v version) told() bool { return v != version{} }
 // tracked is what a snapshot knows of the cluster that it follows.
 type tracked struct {
 	turn   uint64
+	state  uint64                // what Changes calls the state that it is in; 0 for none
 	around map[aroundKey]version // what filters look up beside nodes and pods
 	nodes  map[string]version
 	pods   map[types.UID]*boundPod
@@ -57,10 +58,34 @@ type refill struct {
 	add  []*framework.PodInfo // pods that are new there, or changed
 }
 
+type refills map[string]*refill
+
+func (r refills) of(node string) *refill {
+	if r[node] == nil {
+		r[node] = &refill{}
+	}
+	return r[node]
+}
+
+// Changes are what is different between two states of a cluster. Who has it from
+// events hands it over with an [Inventory], and nothing else has to be looked at.
+type Changes struct {
+	// From and To number the states of one source, from 1 on.
+	From, To uint64
+	// Nodes by name and Pods by UID, as the inventory has them: nil for what is
+	// not in it any more. To name what has not changed does no harm.
+	Nodes map[string]*corev1.Node
+	Pods  map[types.UID]*corev1.Pod
+}
+
 // Follow brings the snapshot to what the cluster is now, at the cost of what is
 // different: an object that has the UID and the resource version it had the last
 // time has not changed. What has neither is looked at anew each time. Afterwards
-// the snapshot answers as a new one would. It keeps copies of nodes and pods.
+// the snapshot answers as a new one would. It keeps the nodes and pods, which
+// nobody may change any more.
+//
+// Where the inventory says what has changed since the state that the snapshot is
+// in, the rest of its nodes and pods is not even compared.
 //
 // It is for a snapshot without forks. After an error the snapshot is of no use.
 func (s *Snapshot) Follow(inv Inventory) error {
@@ -71,15 +96,60 @@ func (s *Snapshot) Follow(inv Inventory) error {
 	if err := s.followAround(inv); err != nil {
 		return err
 	}
-	dirty, err := s.followNodes(inv.Nodes)
+	dirty, err := s.followAll(inv)
 	if err != nil {
 		return err
 	}
-	s.followPods(inv.Pods, dirty)
 	for name, r := range dirty {
 		s.refill(s.index[name], *r)
 	}
+	s.track.state = 0
+	if inv.Changes != nil {
+		s.track.state = inv.Changes.To
+	}
 	return nil
+}
+
+// followAll finds the nodes that are not as they were, or have other pods.
+func (s *Snapshot) followAll(inv Inventory) (refills, error) {
+	dirty := refills{}
+	if c := inv.Changes; c != nil && s.knows(c) {
+		for _, n := range c.Nodes {
+			if err := s.followNode(n, dirty); err != nil {
+				return nil, err
+			}
+		}
+		forms := forms{}
+		for uid, p := range c.Pods {
+			s.followPod(uid, p, forms, dirty)
+		}
+		return dirty, nil
+	}
+	if err := s.followNodes(inv.Nodes, dirty); err != nil {
+		return nil, err
+	}
+	s.followPods(inv.Pods, dirty)
+	return dirty, nil
+}
+
+// knows reports whether the snapshot is in the state that changes start from,
+// and they are of a kind that needs no look at anything else: a node that comes
+// may have pods already, and one that goes gives the others their places.
+func (s *Snapshot) knows(c *Changes) bool {
+	if s.track.state == 0 || s.track.state != c.From || len(s.track.loose) > 0 {
+		return false
+	}
+	for name, n := range c.Nodes {
+		if _, here := s.index[name]; !here || n == nil {
+			return false
+		}
+	}
+	for _, p := range c.Pods {
+		if p != nil && !versionOf(p).told() {
+			return false
+		}
+	}
+	return true
 }
 
 // followAround builds the filters anew when anything changed that they may have
@@ -115,35 +185,44 @@ func note[T metav1.Object](versions map[aroundKey]version, kind string, objects 
 	return true
 }
 
-// followNodes puts the nodes in order and returns those that are new or changed.
-func (s *Snapshot) followNodes(nodes []*corev1.Node) (map[string]*refill, error) {
+// followNodes puts the nodes in order and finds those that are new or changed.
+func (s *Snapshot) followNodes(nodes []*corev1.Node, dirty refills) error {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	dirty := map[string]*refill{}
 	same := len(nodes) == len(s.nodes)
 	for i, n := range nodes {
 		if i > 0 && nodes[i-1].Name == n.Name {
-			return nil, fmt.Errorf("add node %s to the snapshot: the name is taken", n.Name)
+			return fmt.Errorf("add node %s to the snapshot: the name is taken", n.Name)
 		}
 		at, had := s.index[n.Name]
 		same = same && had && at == i
-		if v := versionOf(n); !had || !v.told() || s.track.nodes[n.Name] != v {
-			own := *n
-			dirty[n.Name] = &refill{node: &own}
-			s.track.nodes[n.Name] = v
-			if had {
-				s.affinity.host(s.nodes[at].Node(), -1)
-			}
-			s.affinity.host(&own, 1)
-			if err := s.sim.nodes.Update(&own); err != nil {
-				return nil, fmt.Errorf("index node %s: %w", n.Name, err)
-			}
+		if err := s.followNode(n, dirty); err != nil {
+			return err
 		}
 	}
 	if same {
-		return dirty, nil
+		return nil
 	}
-	return dirty, s.renumber(nodes)
+	return s.renumber(nodes)
+}
+
+// followNode looks whether a node is new or changed.
+func (s *Snapshot) followNode(n *corev1.Node, dirty refills) error {
+	at, had := s.index[n.Name]
+	v := versionOf(n)
+	if had && v.told() && s.track.nodes[n.Name] == v {
+		return nil
+	}
+	dirty.of(n.Name).node = n
+	s.track.nodes[n.Name] = v
+	if had {
+		s.affinity.host(s.nodes[at].Node(), -1)
+	}
+	s.affinity.host(n, 1)
+	if err := s.sim.nodes.Update(n); err != nil {
+		return fmt.Errorf("index node %s: %w", n.Name, err)
+	}
+	return nil
 }
 
 // renumber gives the nodes their places. What classes remember by place stays:
@@ -174,16 +253,10 @@ func (s *Snapshot) renumber(nodes []*corev1.Node) error {
 }
 
 // followPods finds the nodes whose pods are not those of the last turn.
-func (s *Snapshot) followPods(pods []*corev1.Pod, dirty map[string]*refill) {
-	touch := func(node string) *refill {
-		if dirty[node] == nil {
-			dirty[node] = &refill{}
-		}
-		return dirty[node]
-	}
+func (s *Snapshot) followPods(pods []*corev1.Pod, dirty refills) {
 	for node := range s.track.loose {
 		if _, here := s.index[node]; here {
-			touch(node)
+			dirty.of(node)
 		}
 	}
 	s.track.loose = map[string]bool{}
@@ -194,23 +267,13 @@ func (s *Snapshot) followPods(pods []*corev1.Pod, dirty map[string]*refill) {
 		if _, here := s.index[node]; !here {
 			continue
 		}
-		v := versionOf(p)
 		old := s.track.pods[p.UID]
-		switch {
-		case !v.told() || old != nil && old.seen == s.track.turn: // no version, or two pods of one UID
+		if !versionOf(p).told() || old != nil && old.seen == s.track.turn { // no version, or two pods of one UID
 			s.track.loose[node] = true
-			touch(node).add = append(touch(node).add, forms.of(p))
+			dirty.of(node).add = append(dirty.of(node).add, forms.of(p))
 			continue
-		case old != nil && old.version == v:
-			old.seen = s.track.turn
-		default:
-			if old != nil {
-				s.leave(old, touch)
-			}
-			b := &boundPod{version: v, node: node, info: forms.of(p), seen: s.track.turn}
-			s.track.pods[p.UID] = b
-			touch(node).add = append(touch(node).add, b.info)
 		}
+		s.followPod(p.UID, p, forms, dirty)
 		seen++
 	}
 	if seen == len(s.track.pods) {
@@ -218,17 +281,37 @@ func (s *Snapshot) followPods(pods []*corev1.Pod, dirty map[string]*refill) {
 	}
 	for uid, b := range s.track.pods {
 		if b.seen != s.track.turn {
-			s.leave(b, touch)
-			delete(s.track.pods, uid)
+			s.followPod(uid, nil, forms, dirty)
 		}
 	}
 }
 
-// leave marks the node that a pod was on, if it is still there.
-func (s *Snapshot) leave(b *boundPod, touch func(string) *refill) {
-	if _, here := s.index[b.node]; here {
-		touch(b.node)
+// followPod looks whether a pod is new or changed, or gone: nil. One whose node
+// the snapshot does not have is gone from it, too.
+func (s *Snapshot) followPod(uid types.UID, p *corev1.Pod, forms forms, dirty refills) {
+	old := s.track.pods[uid]
+	if p != nil {
+		if _, here := s.index[p.Spec.NodeName]; !here {
+			p = nil
+		}
 	}
+	if p != nil && old != nil && old.version == versionOf(p) {
+		old.seen = s.track.turn
+		old.info.Pod = p // equal; the one before need not be kept any longer
+		return
+	}
+	if old != nil {
+		if _, here := s.index[old.node]; here {
+			dirty.of(old.node)
+		}
+		delete(s.track.pods, uid)
+	}
+	if p == nil {
+		return
+	}
+	b := &boundPod{version: versionOf(p), node: p.Spec.NodeName, info: forms.of(p), seen: s.track.turn}
+	s.track.pods[uid] = b
+	dirty.of(b.node).add = append(dirty.of(b.node).add, b.info)
 }
 
 // refill builds a node's state from nothing, as a new snapshot would: what adding
@@ -262,22 +345,21 @@ func (s *Snapshot) refill(at int, r refill) {
 // a pod asks for is most of the work of a new snapshot.
 type forms map[string]*framework.PodInfo
 
-// of returns what the framework makes of a pod, of which it takes a copy.
+// of returns what the framework makes of a pod.
 func (f forms) of(p *corev1.Pod) *framework.PodInfo {
-	own := *p
 	key, ok := formOf(p)
 	if !ok {
-		return podInfo(&own)
+		return podInfo(p)
 	}
 	like, known := f[key]
 	if !known {
-		like = podInfo(&own)
+		like = podInfo(p)
 		like.CalculateResource() // and keeps it
 		f[key] = like
 		return like
 	}
 	info := *like
-	info.Pod = &own
+	info.Pod = p
 	return &info
 }
 

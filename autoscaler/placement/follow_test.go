@@ -3,6 +3,7 @@ package placement_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,7 @@ func TestFollowEqualsColdRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		told := telling{}
 		var kinds []*corev1.Pod
 		for i := range 3 {
 			p := drawPod(t, 900+i)
@@ -39,7 +41,12 @@ func TestFollowEqualsColdRun(t *testing.T) {
 			for range rapid.IntRange(0, 3).Draw(t, "acts") {
 				h.act(t, rapid.SampledFrom([]string{"node", "relabel", "fall", "bind", "bind", "move", "change", "end", "anew"}).Draw(t, "act"))
 			}
-			if err := warm.Follow(h.inventory(rapid.Uint64().Draw(t, "order"))); err != nil {
+			inv := h.inventory(rapid.Uint64().Draw(t, "order"))
+			told.tell(t, &inv)
+			if rapid.IntRange(0, 7).Draw(t, "lost") == 0 {
+				continue // with all that it told
+			}
+			if err := warm.Follow(inv); err != nil {
 				t.Fatal(err)
 			}
 			compare(t, warm, h.world, kinds)
@@ -108,6 +115,46 @@ func (h *living) act(t *rapid.T, what string) {
 			p.ResourceVersion = h.next()
 		}
 		h.pods[i] = p
+	}
+}
+
+// telling knows what has changed since it was asked last, as one who hears of
+// every event does.
+type telling struct {
+	state uint64
+	nodes map[string]*corev1.Node
+	pods  map[types.UID]*corev1.Pod
+}
+
+// tell puts the changes into an inventory, mostly. When it does not, the
+// inventory has to be enough.
+func (h *telling) tell(t *rapid.T, inv *placement.Inventory) {
+	was := *h
+	*h = telling{was.state + 1, map[string]*corev1.Node{}, map[types.UID]*corev1.Pod{}}
+	c := &placement.Changes{From: was.state, To: h.state, Nodes: map[string]*corev1.Node{}, Pods: map[types.UID]*corev1.Pod{}}
+	idle := rapid.Bool().Draw(t, "idle changes")
+	for _, n := range inv.Nodes {
+		if old := was.nodes[n.Name]; old == nil || !reflect.DeepEqual(old, n) || idle {
+			c.Nodes[n.Name] = n
+		}
+		h.nodes[n.Name] = n
+		delete(was.nodes, n.Name)
+	}
+	for _, p := range inv.Pods {
+		if old := was.pods[p.UID]; old == nil || !reflect.DeepEqual(old, p) || idle {
+			c.Pods[p.UID] = p
+		}
+		h.pods[p.UID] = p
+		delete(was.pods, p.UID)
+	}
+	for name := range was.nodes {
+		c.Nodes[name] = nil
+	}
+	for uid := range was.pods {
+		c.Pods[uid] = nil
+	}
+	if rapid.IntRange(0, 7).Draw(t, "told") > 0 {
+		inv.Changes = c
 	}
 }
 
@@ -386,5 +433,30 @@ func BenchmarkFollow(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Changes count from the state that they name, and from no other.
+func TestChangesAfterAnotherState(t *testing.T) {
+	home := node("home", 1)
+	home.UID, home.ResourceVersion = "home", "1"
+	old := pod("old", 1, on("home"))
+	old.UID, old.ResourceVersion = "old", "2"
+	full := placement.Inventory{Nodes: []*corev1.Node{home}, Pods: []*corev1.Pod{old}}
+	empty := placement.Inventory{Nodes: full.Nodes}
+	s, err := placement.New(placement.Inventory{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for turn, inv := range []placement.Inventory{full, empty, full} {
+		if turn != 1 {
+			inv.Changes = &placement.Changes{From: uint64(turn/2 + 1), To: uint64(turn/2 + 2)}
+		}
+		if err := s.Follow(inv); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if answer, err := s.Fit(placement.Ask{Pods: []*corev1.Pod{pod("next", 1)}}); err != nil || answer.OK() {
+		t.Errorf("Fit() = %+v, %v: the node is full again", answer, err)
 	}
 }

@@ -42,6 +42,10 @@ var ErrUnknownNode = errors.New("node is not in the snapshot")
 // what is absent is absent for the filters too, so a pod that mounts a claim
 // which is not listed here fits nowhere. The objects are read, never changed.
 type Inventory struct {
+	// Changes, if anybody knows them, say what is different from an inventory
+	// before.
+	Changes *Changes
+
 	Nodes []*corev1.Node
 	// Pods are the bound pods that still occupy their node. Pods without a
 	// node name, and pods of nodes that are not listed, are ignored.

@@ -17,13 +17,13 @@ import (
 // and images: rules ask about them. The state s is not changed.
 func Captured(s State) State {
 	c := &s.Cluster
-	c.Nodes = each(c.Nodes, func(n *corev1.Node) {
+	c.Nodes = eachCopy(c.Nodes, func(n *corev1.Node) {
 		bare(n)
 		n.Annotations = nil // nobody decides by them, and addresses stand there
 		n.Status.Addresses, n.Status.Images, n.Status.NodeInfo = nil, nil, corev1.NodeSystemInfo{}
 		n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "", nil, ""
 	})
-	c.Pods = each(c.Pods, barePod)
+	c.Pods = eachCopy(c.Pods, barePod)
 	s.Gangs = slices.Clone(s.Gangs)
 	for i := range s.Gangs {
 		s.Gangs[i].Pods = each(s.Gangs[i].Pods, barePod)
@@ -59,6 +59,14 @@ func each[T any](list []T, change func(*T)) []T {
 	list = slices.Clone(list)
 	for i := range list {
 		change(&list[i])
+	}
+	return list
+}
+
+func eachCopy[T any](list []*T, change func(*T)) []*T {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i] = changed(list[i], change)
 	}
 	return list
 }

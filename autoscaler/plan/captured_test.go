@@ -81,11 +81,11 @@ const confidence = "hunter2"
 func confide(s *plan.State) {
 	c := &s.Cluster
 	for i := range c.Nodes {
-		confideIn(&c.Nodes[i])
+		confideIn(c.Nodes[i])
 		c.Nodes[i].Status.Addresses = []corev1.NodeAddress{{Address: confidence}}
 	}
 	for i := range c.Pods {
-		confidePod(&c.Pods[i])
+		confidePod(c.Pods[i])
 	}
 	for i := range s.Gangs {
 		for j := range s.Gangs[i].Pods {

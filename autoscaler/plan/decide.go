@@ -165,7 +165,7 @@ func sorted(s State) State {
 		s.Gangs[i].Inputs = sortedBy(s.Gangs[i].Inputs, cmp.Compare[string])
 		s.Gangs[i].Outputs = sortedBy(s.Gangs[i].Outputs, cmp.Compare[string])
 	}
-	s.Cluster.Nodes = sortedBy(s.Cluster.Nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	s.Cluster.Nodes = sortedBy(s.Cluster.Nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	s.Cluster.DaemonSets = sortedBy(s.Cluster.DaemonSets, func(a, b appsv1.DaemonSet) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

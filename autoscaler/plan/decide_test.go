@@ -225,10 +225,10 @@ func TestDecide(t *testing.T) {
 
 // leaving marks a bound pod as being deleted, gone by then.
 func (g given) leaving(name string, d time.Duration) given {
-	pods := make([]corev1.Pod, len(g.s.Cluster.Pods))
-	copy(pods, g.s.Cluster.Pods)
+	pods := slices.Clone(g.s.Cluster.Pods)
 	for i := range pods {
 		if when := at(d); pods[i].Name == name {
+			pods[i] = pods[i].DeepCopy()
 			pods[i].DeletionTimestamp = &when
 		}
 	}

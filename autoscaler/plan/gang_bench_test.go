@@ -31,7 +31,8 @@ func BenchmarkGangs(b *testing.B) {
 		s.Cluster.Pods = pods
 		timed(b, func(round int) plan.Plan {
 			s.Now = s.Now.Add(time.Second)
-			p := &pods[round%len(pods)]
+			p := pods[round%len(pods)].DeepCopy()
+			pods[round%len(pods)] = p
 			p.ResourceVersion = fmt.Sprintf("next-%d", round)
 			p.Status.Message = "it has changed"
 			return planner.Decide(s)
@@ -60,13 +61,13 @@ func badDay(nodes, gangs int) plan.State {
 	node, old := s.Cluster.Nodes[0], s.Cluster.Pods[0]
 	s.Cluster.Nodes, s.Cluster.Pods, s.Cluster.Ends = nil, nil, map[types.UID]time.Time{}
 	for i := range nodes {
-		n := *node.DeepCopy()
+		n := node.DeepCopy()
 		n.Name = fmt.Sprintf("rack%05d", i)
 		n.Labels[corev1.LabelHostname] = n.Name
 		n.UID, n.ResourceVersion = types.UID(n.Name), "1"
 		s.Cluster.Nodes = append(s.Cluster.Nodes, n)
 		for j := range []int{8, 8, 8, 8, 6, 8, 8, 6, 8, 0}[i%10] { // 85 %
-			p := *old.DeepCopy()
+			p := old.DeepCopy()
 			p.Name = fmt.Sprintf("old-%05d-%d", i, j)
 			p.UID, p.ResourceVersion, p.Spec.NodeName = types.UID(p.Name), "1", n.Name
 			p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = *newQuantity(1)

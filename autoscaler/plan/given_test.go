@@ -84,7 +84,7 @@ func (g given) node(name string, gpus int64) given {
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("512Gi"), corev1.ResourcePods: resource.MustParse("110"),
 		"nvidia.com/gpu": *resource.NewQuantity(gpus, resource.DecimalSI),
 	}
-	g.s.Cluster.Nodes = append(slices.Clone(g.s.Cluster.Nodes), corev1.Node{
+	g.s.Cluster.Nodes = append(slices.Clone(g.s.Cluster.Nodes), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 		Status:     corev1.NodeStatus{Allocatable: list, Capacity: list},
 	})
@@ -110,7 +110,7 @@ func (g given) daemonSetOf(namespace, cores string) given {
 func (g given) running(name, node string, gpus int64, ends time.Duration) given {
 	p := makePod("other", name, gpus)
 	p.Spec.NodeName = node
-	g.s.Cluster.Pods = append(slices.Clone(g.s.Cluster.Pods), p)
+	g.s.Cluster.Pods = append(slices.Clone(g.s.Cluster.Pods), &p)
 	if ends != 0 {
 		m := map[types.UID]time.Time{p.UID: now().Add(ends)}
 		for k, v := range g.s.Cluster.Ends {

@@ -218,7 +218,7 @@ func (r *run) afterwards(ask placement.Ask, needs []gpuNeed, scope placement.Sco
 func (r *run) endings() []ending {
 	var all []ending
 	for i := range r.Cluster.Pods {
-		p := &r.Cluster.Pods[i]
+		p := r.Cluster.Pods[i]
 		node, home := r.home[p.Spec.NodeName]
 		if !home {
 			continue

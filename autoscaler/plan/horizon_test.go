@@ -62,7 +62,7 @@ func drawHorizon(t *rapid.T) given {
 	nodes := rapid.IntRange(1, 4).Draw(t, "nodes")
 	for i := range nodes {
 		g = g.node(fmt.Sprintf("rack%d", i), rapid.Int64Range(0, 3).Draw(t, "gpus"))
-		n := &g.s.Cluster.Nodes[i]
+		n := g.s.Cluster.Nodes[i]
 		n.Labels[zone] = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")
 		n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4")
 	}
@@ -70,7 +70,7 @@ func drawHorizon(t *rapid.T) given {
 		ends := time.Duration(rapid.IntRange(0, 14).Draw(t, "ends")) * time.Minute
 		node := fmt.Sprintf("rack%d", rapid.IntRange(0, nodes-1).Draw(t, "on"))
 		g = g.running(fmt.Sprintf("old%d", i), node, rapid.Int64Range(0, 2).Draw(t, "used"), ends)
-		p := &g.s.Cluster.Pods[len(g.s.Cluster.Pods)-1]
+		p := g.s.Cluster.Pods[len(g.s.Cluster.Pods)-1]
 		p.Namespace = "vision"
 		dress(t, p, "old")
 	}
@@ -119,8 +119,7 @@ func dress(t *rapid.T, p *corev1.Pod, app string) {
 // when each ending is.
 func fitsAfter(t *rapid.T, s plan.State) (fits []bool, ends []time.Time) {
 	var known, others []*corev1.Pod
-	for i := range s.Cluster.Pods {
-		p := &s.Cluster.Pods[i]
+	for _, p := range s.Cluster.Pods {
 		if s.Cluster.Ends[p.UID].IsZero() {
 			others = append(others, p)
 		} else {
@@ -134,10 +133,7 @@ func fitsAfter(t *rapid.T, s plan.State) (fits []bool, ends []time.Time) {
 		if n > 0 {
 			ends = append(ends, s.Cluster.Ends[known[n-1].UID])
 		}
-		inv := placement.Inventory{Pods: append(slices.Clone(others), known[n:]...)}
-		for i := range s.Cluster.Nodes {
-			inv.Nodes = append(inv.Nodes, &s.Cluster.Nodes[i])
-		}
+		inv := placement.Inventory{Nodes: s.Cluster.Nodes, Pods: append(slices.Clone(others), known[n:]...)}
 		snapshot, err := placement.New(inv)
 		if err != nil {
 			t.Fatal(err)

@@ -400,7 +400,7 @@ func TestMoney(t *testing.T) {
 // burstNode adds the node of a burst, ready or not, with two GPUs.
 func (g given) burstNode(name string, ready bool) given {
 	g = g.node("spw-"+name, 2)
-	n := &g.s.Cluster.Nodes[len(g.s.Cluster.Nodes)-1]
+	n := g.s.Cluster.Nodes[len(g.s.Cluster.Nodes)-1]
 	n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.BurstTaint, Value: "burst-" + name, Effect: corev1.TaintEffectNoSchedule}}
 	if !ready {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})

@@ -123,7 +123,7 @@ func (r *run) preempting(w *work) (Decision, bool) {
 func (r *run) victimsUntil(node string) time.Time {
 	var until time.Time
 	for i := range r.Cluster.Pods {
-		p := &r.Cluster.Pods[i]
+		p := r.Cluster.Pods[i]
 		if p.Spec.NodeName == node && !p.DeletionTimestamp.IsZero() {
 			if end := p.DeletionTimestamp.Add(r.Settings.Debounce); end.After(until) {
 				until = end

@@ -53,7 +53,7 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 	}
 	var names []string
 	for i := range s.Cluster.Nodes {
-		if n := &s.Cluster.Nodes[i]; burstOf(n) == "" {
+		if n := s.Cluster.Nodes[i]; burstOf(n) == "" {
 			r.home[n.Name] = len(names)
 			names = append(names, n.Name)
 		}
@@ -115,13 +115,13 @@ func (r *run) daemons() []*appsv1.DaemonSet {
 func (r *run) onBurstNodes() map[string]int {
 	owner := map[string]string{}
 	for i := range r.Cluster.Nodes {
-		if uid := burstOf(&r.Cluster.Nodes[i]); uid != "" {
+		if uid := burstOf(r.Cluster.Nodes[i]); uid != "" {
 			owner[r.Cluster.Nodes[i].Name] = uid
 		}
 	}
 	count := map[string]int{}
 	for i := range r.Cluster.Pods {
-		p := &r.Cluster.Pods[i]
+		p := r.Cluster.Pods[i]
 		if uid := owner[p.Spec.NodeName]; uid != "" && !daemon(p) {
 			count[uid]++
 		}
@@ -158,7 +158,7 @@ func ownerKinds(p *corev1.Pod) []string {
 
 func inventory(c *Cluster) placement.Inventory {
 	return placement.Inventory{
-		Nodes: pointers(c.Nodes), Pods: pointers(c.Pods), Namespaces: pointers(c.Namespaces),
+		Changes: c.Changes, Nodes: c.Nodes, Pods: c.Pods, Namespaces: pointers(c.Namespaces),
 		Volumes: pointers(c.Volumes), Claims: pointers(c.Claims), StorageClasses: pointers(c.StorageClasses),
 		CSINodes: pointers(c.CSINodes), CSIDrivers: pointers(c.CSIDrivers),
 	}

@@ -39,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/placement"
 	"spillway.dev/spillway/providers"
 	"spillway.dev/spillway/quota"
 )
@@ -64,11 +65,12 @@ type State struct {
 	Book quota.Book `json:"book"`
 }
 
-// Cluster is what the scheduler's filters look at.
+// Cluster is what the scheduler's filters look at. Nodes and pods may be those of
+// a cache: they are replaced, never changed.
 type Cluster struct {
-	Nodes []corev1.Node `json:"nodes"`
+	Nodes []*corev1.Node `json:"nodes"`
 	// Pods are the bound pods that still occupy their node.
-	Pods           []corev1.Pod                   `json:"pods"`
+	Pods           []*corev1.Pod                  `json:"pods"`
 	Namespaces     []corev1.Namespace             `json:"namespaces,omitempty"`
 	Volumes        []corev1.PersistentVolume      `json:"volumes,omitempty"`
 	Claims         []corev1.PersistentVolumeClaim `json:"claims,omitempty"`
@@ -82,6 +84,9 @@ type Cluster struct {
 	// the owner's deadline tells. A pod's own activeDeadlineSeconds need not
 	// be repeated here.
 	Ends map[types.UID]time.Time `json:"ends,omitempty"`
+	// Changes, where they are known, are those of nodes and bound pods since an
+	// earlier state of the same source. They only save work.
+	Changes *placement.Changes `json:"-"`
 }
 
 // Owner is the top owner of pending pods, or a bare pod itself.
