@@ -1,7 +1,10 @@
+//go:build !postgres
+
 package ledger_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,37 +13,49 @@ import (
 	"testing"
 	"time"
 
+	"spillway.dev/spillway/e2e/postgres"
 	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/ledger"
 	"spillway.dev/spillway/quota/money"
 )
 
 // Goals, on two cores and a local disk, are in e2e/benchgoals/goals.json. The
-// ledgers of all of them have synchronous=FULL, read back, and report the syncs
-// that a call has cost.
+// files of all of them have synchronous=FULL, read back; the server has what it
+// refuses to do without. All report the syncs that a call has cost.
 
 // benchCallers ask at the same time, each for the next thing when it has got its answer.
 const benchCallers = 64
 
 // BenchmarkReserve books durable reservations for many callers, each against
 // four budgets in one window.
-func BenchmarkReserve(b *testing.B) { saturate(b, 0) }
+func BenchmarkReserve(b *testing.B) { benchLedger(b).saturate(b) }
 
 // BenchmarkReserveSlowDisk is the same on a disk that takes 5 ms longer to sync.
-func BenchmarkReserveSlowDisk(b *testing.B) { saturate(b, 5*time.Millisecond) }
+func BenchmarkReserveSlowDisk(b *testing.B) {
+	l := benchLedger(b)
+	l.disk.slow = 5 * time.Millisecond
+	l.saturate(b)
+}
 
-func saturate(b *testing.B, slow time.Duration) {
+// BenchmarkReserveOffered asks for 1,000 reservations a second.
+func BenchmarkReserveOffered(b *testing.B) { benchLedger(b).offered(b, 1000) }
+
+// BenchmarkPostgresReserve is BenchmarkReserve on a server on the loopback.
+func BenchmarkPostgresReserve(b *testing.B) { benchPostgres(b).saturate(b) }
+
+// BenchmarkPostgresReserveOffered asks for 500 reservations a second.
+func BenchmarkPostgresReserveOffered(b *testing.B) { benchPostgres(b).offered(b, 500) }
+
+func (l *benchBook) saturate(b *testing.B) {
 	b.Helper()
-	l, epoch := benchLedger(b)
-	l.disk.slow = slow
 	var n atomic.Int64
-	before := l.disk.count()
+	before := l.syncs()
 	b.ResetTimer()
 	var wg sync.WaitGroup
 	for range benchCallers {
 		wg.Go(func() {
 			for i := n.Add(1); i <= int64(b.N); i = n.Add(1) {
-				if _, err := l.Reserve(b.Context(), epoch, benchReservation(int(i))); err != nil {
+				if _, err := l.Reserve(b.Context(), l.epoch, benchReservation(int(i))); err != nil {
 					b.Error(err)
 				}
 			}
@@ -49,26 +64,27 @@ func saturate(b *testing.B, slow time.Duration) {
 	wg.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reservations/s")
-	b.ReportMetric(float64(l.disk.count()-before)/float64(b.N), "syncs/reservation")
+	b.ReportMetric(float64(l.syncs()-before)/float64(b.N), "syncs/reservation")
 }
 
-// BenchmarkReserveOffered asks for 1,000 reservations a second, evenly, whether
-// or not the ones before are answered, and reports how long an answer takes.
-func BenchmarkReserveOffered(b *testing.B) {
-	l, epoch := benchLedger(b)
+// offered asks so many times a second, evenly, whether or not the calls before are
+// answered, and reports how long an answer takes.
+func (l *benchBook) offered(b *testing.B, perSecond int) {
+	b.Helper()
 	waits := make([]time.Duration, b.N)
+	every := time.Second / time.Duration(perSecond)
 	var wg sync.WaitGroup
 	next := time.NewTicker(time.Millisecond)
 	defer next.Stop()
 	b.ResetTimer()
 	start := time.Now()
 	for i := range b.N {
-		due := start.Add(time.Duration(i+1) * time.Millisecond)
+		due := start.Add(time.Duration(i+1) * every)
 		for time.Now().Before(due) {
 			<-next.C
 		}
 		wg.Go(func() {
-			if _, err := l.Reserve(b.Context(), epoch, benchReservation(i)); err != nil {
+			if _, err := l.Reserve(b.Context(), l.epoch, benchReservation(i)); err != nil {
 				b.Error(err)
 			}
 			waits[i] = time.Since(due) // when it was due: a stall counts for all who wait behind it
@@ -84,7 +100,8 @@ func BenchmarkReserveOffered(b *testing.B) {
 
 // BenchmarkRecordUsage books batches of 256 records, as 16 nodes would send them.
 func BenchmarkRecordUsage(b *testing.B) {
-	l, epoch := benchLedger(b)
+	l := benchLedger(b)
+	epoch := l.epoch
 	n := 0
 	for b.Loop() {
 		if err := l.RecordUsage(b.Context(), epoch, benchUsage(n)); err != nil {
@@ -98,7 +115,8 @@ func BenchmarkRecordUsage(b *testing.B) {
 // BenchmarkVerify verifies a ledger of 4,000 bursts, each reserved, permitted,
 // extended and settled on four budgets, and 100,000 usage records.
 func BenchmarkVerify(b *testing.B) {
-	l, epoch := benchLedger(b)
+	l := benchLedger(b)
+	epoch := l.epoch
 	ctx := b.Context()
 	for n := range 4000 {
 		r := benchReservation(n)
@@ -127,7 +145,8 @@ func BenchmarkVerify(b *testing.B) {
 // BenchmarkStatement makes the statement of a month from a ledger with 250,000
 // usage records of it.
 func BenchmarkStatement(b *testing.B) {
-	l, epoch := benchLedger(b)
+	l := benchLedger(b)
+	epoch := l.epoch
 	ctx := b.Context()
 	const records = 250_000 / 256 * 256
 	for n := range records / 256 {
@@ -155,34 +174,62 @@ func BenchmarkStatement(b *testing.B) {
 	b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
 }
 
-// benchLedger is on a disk that counts, and as durable as it says.
+// benchBook is a ledger that is as durable as it says, and counts its syncs.
 type benchBook struct {
 	*ledger.Ledger
-	disk *disk
+	epoch int64
+	disk  *disk // nil on a server
+	syncs func() int
 }
 
-func benchLedger(b *testing.B) (benchBook, int64) {
+// benchLedger is a file on a disk that counts.
+func benchLedger(b *testing.B) *benchBook {
 	b.Helper()
-	ctx := context.Background()
 	d := newDisk(b)
-	opened, err := ledger.Open(ctx, filepath.Join(b.TempDir(), "ledger.db"), ledger.Options{}.OnDisk(d.name))
-	mustBench(b, err)
-	l := benchBook{opened, d}
-	b.Cleanup(func() { mustBench(b, l.Close()) })
-	journal, synchronous, err := l.Pragmas(ctx)
+	l := newBenchBook(b, filepath.Join(b.TempDir(), "ledger.db"), ledger.Options{}.OnDisk(d.name))
+	l.disk, l.syncs = d, d.count
+	journal, synchronous, err := l.Pragmas(b.Context())
 	if mustBench(b, err); journal != "wal" || synchronous != 2 {
 		b.Fatalf("journal mode %s, synchronous %d: not what is to be measured", journal, synchronous)
 	}
-	epoch, err := l.BeginEpoch(ctx, "bench")
+	return l
+}
+
+// benchPostgres is a schema on a server of its own.
+func benchPostgres(b *testing.B) *benchBook {
+	b.Helper()
+	server, err := postgres.Start(b.Context())
+	mustBench(b, err)
+	b.Cleanup(func() { mustBench(b, server.Stop()) })
+	name := server.URL("postgres", postgres.Superuser)
+	db, err := sql.Open("pgx", name)
+	mustBench(b, err)
+	b.Cleanup(func() { mustBench(b, db.Close()) })
+	l := newBenchBook(b, name, ledger.Options{})
+	l.syncs = func() (n int) {
+		mustBench(b, db.QueryRow("SELECT wal_sync FROM pg_stat_wal").Scan(&n))
+		return n
+	}
+	return l
+}
+
+func newBenchBook(b *testing.B, name string, o ledger.Options) *benchBook {
+	b.Helper()
+	ctx := context.Background()
+	opened, err := ledger.Open(ctx, name, o)
+	mustBench(b, err)
+	b.Cleanup(func() { mustBench(b, opened.Close()) })
+	l := &benchBook{Ledger: opened}
+	l.epoch, err = l.BeginEpoch(ctx, "bench")
 	mustBench(b, err)
 	limit := money.Amount{Nano: 1e18, Currency: "EUR"}
-	mustBench(b, l.SetBudgets(ctx, epoch, []quota.Budget{
+	mustBench(b, l.SetBudgets(ctx, l.epoch, []quota.Budget{
 		{ID: "all", Scope: quota.ScopeGlobal, Window: quota.WindowMonth, Limit: limit, Hard: true},
 		{ID: "cloud", Scope: quota.ScopeProvider, Subject: "ovh", Window: quota.WindowDay, Limit: limit, Hard: true},
 		{ID: "vision", Scope: quota.ScopeTenant, Subject: "vision", Window: quota.WindowMonth, Limit: limit, Hard: true},
 		{ID: "train", Scope: quota.ScopeProject, Subject: "train", Window: quota.WindowMonth, Limit: limit},
 	}))
-	return l, epoch
+	return l
 }
 
 func benchReservation(n int) quota.Reservation {

@@ -1,11 +1,14 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -137,10 +140,13 @@ func (l *Ledger) commit(group []*call) (failed *call, err error) {
 		return nil, l.broken
 	}
 	t, err := l.begin(group)
-	if err != nil {
-		return nil, explain(l.path, err)
+	if err != nil && l.lost(err) {
+		t, err = l.begin(group) // the connection was from before the server's restart
 	}
-	defer t.tx.Rollback() //nolint:errcheck // after a commit this does nothing
+	if err != nil {
+		return nil, l.stopIfCut(explain(l.path, err))
+	}
+	defer t.end()
 	for _, c := range group {
 		before := t.writes
 		c.err = c.run(t)
@@ -157,20 +163,78 @@ func (l *Ledger) commit(group []*call) (failed *call, err error) {
 		return nil, explain(l.path, err)
 	}
 	if err = t.tx.Commit(); err != nil {
-		l.forget()
-		return nil, l.unsure(err)
+		if err = l.unsure(t.head, err); err != nil {
+			l.forget()
+			return nil, err
+		}
 	}
+	l.newest = t.head
 	return nil, nil
 }
 
-// unsure explains a commit that failed. When the disk reports that a sync
-// failed, nobody knows what it holds: the kernel may drop what it could not
-// write and report success the next time. So nothing is written any more until
-// the file is opened and read anew.
-func (l *Ledger) unsure(err error) error {
-	if sqliteCode(err) != sqlite3.SQLITE_IOERR {
-		return explain(l.path, err)
+// stopIfCut ends the writing on a journal that has lost rows. Going on would
+// book on top of the loss, and nobody would see it.
+func (l *Ledger) stopIfCut(err error) error {
+	if errors.Is(err, errCut) {
+		l.broken = err
 	}
-	l.broken = fmt.Errorf("ledger %s: an earlier write could not be synced to the disk; nothing was booked: check the disk, start this process again, and verify the ledger: %w", l.path, err)
-	return fmt.Errorf("ledger %s: the disk reports that it could not sync: %w; check the disk, start this process again, verify the ledger, and ask again with the same key: %w", l.path, ErrOutcomeUnknown, err)
+	return err
+}
+
+// unsure explains a commit of the rows up to last that failed; nil says that it
+// took place all the same.
+//
+// When the disk reports that a sync failed, nobody knows what it holds: the
+// kernel may drop what it could not write and report success the next time. So
+// nothing is written any more until the file is opened and read anew.
+func (l *Ledger) unsure(last head, err error) error {
+	switch {
+	case sqliteCode(err) == sqlite3.SQLITE_IOERR:
+		l.broken = fmt.Errorf("ledger %s: an earlier write could not be synced to the disk; nothing was booked: check the disk, start this process again, and verify the ledger: %w", l.path, err)
+		return fmt.Errorf("ledger %s: the disk reports that it could not sync: %w; check the disk, start this process again, verify the ledger, and ask again with the same key: %w", l.path, ErrOutcomeUnknown, err)
+	case l.lost(err):
+		return l.outcome(last, err)
+	}
+	return explain(l.path, err)
+}
+
+// outcome finds out what became of a commit whose answer was lost: it takes the
+// write lock, which waits for that transaction to end, and looks for its row.
+func (l *Ledger) outcome(last head, lost error) error {
+	ctx, stop := context.WithTimeout(context.Background(), l.patience)
+	defer stop()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		booked, err := l.has(ctx, last)
+		switch {
+		case err == nil && booked:
+			return nil
+		case err == nil:
+			return fmt.Errorf("ledger %s: the connection broke before the commit; nothing was booked: try again: %w", l.path, oneLine{lost})
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("ledger %s: the connection broke in the commit: %w; when the server answers again, ask again with the same key: %w", l.path, ErrOutcomeUnknown, oneLine{errors.Join(lost, err)})
+		}
+	}
+}
+
+// has reports whether the journal holds a row.
+func (l *Ledger) has(ctx context.Context, last head) (bool, error) {
+	tx, err := l.write.BeginTx(ctx, &l.database.begin)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback() //nolint:errcheck // it only reads
+	if _, err := tx.ExecContext(ctx, l.lock); err != nil {
+		return false, err
+	}
+	var hash []byte
+	err = tx.QueryRowContext(ctx, "SELECT hash FROM journal WHERE seq = $1", last.seq).Scan(&hash)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return bytes.Equal(hash, last.hash), err
 }

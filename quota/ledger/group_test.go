@@ -1,3 +1,5 @@
+//go:build !postgres
+
 package ledger_test
 
 import (
@@ -76,19 +78,6 @@ func (c *crowd) disperse() int {
 	c.release()
 	c.wg.Wait()
 	return c.d.count() - before
-}
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		<-tick.C
-	}
 }
 
 // Who waits while the disk syncs shares the next transaction and its one sync;

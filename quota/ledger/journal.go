@@ -24,11 +24,8 @@ const (
 
 	selectRows  = "SELECT " + columns + " FROM journal"
 	selectAll   = selectRows + " ORDER BY seq"
-	selectAfter = selectRows + " WHERE seq > $1 ORDER BY seq"
+	selectFrom  = selectRows + " WHERE seq >= $1 ORDER BY seq" // the head first, which must be there
 	selectBurst = selectRows + " WHERE burst = $1 AND burst <> '' ORDER BY seq"
-	// selectKnown finds the rows of a JSON list of [burst, kind, key].
-	selectKnown = `SELECT j.burst, j.kind, j.key, j.seq, j.intent FROM json_each($1) AS asked CROSS JOIN journal AS j
-ON j.burst = asked.value ->> 0 AND j.kind = asked.value ->> 1 AND j.key = asked.value ->> 2 AND j.burst <> ''`
 )
 
 // querier is a database or a transaction.

@@ -86,7 +86,7 @@ func (l *Ledger) Import(ctx context.Context, from io.Reader) (Report, error) {
 		}
 		err := t.flush()
 		if err == nil {
-			report, err = verify(t.ctx, t.tx, l.path, nil)
+			report, err = l.verify(t.ctx, t.tx, nil)
 		}
 		if err == nil && !report.OK {
 			err = fmt.Errorf("import into ledger %s: %s; nothing was imported", l.path, report.Findings[0])

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,10 +42,10 @@ func eventful(t *testing.T) *fixture {
 	return f
 }
 
-// into imports an export into a new file.
+// into imports an export into a new ledger.
 func into(t *testing.T, export []byte) (*ledger.Ledger, ledger.Report, error) {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), filepath.Join(t.TempDir(), "new.db"), ledger.Options{})
+	l, err := ledger.Open(t.Context(), fresh(t), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -265,7 +265,7 @@ func (t *txn) seenBefore(keys []seenKey) (map[seenKey]int64, error) {
 	if len(keys) == 0 {
 		return before, nil
 	}
-	rows, err := t.query(selectSeen, list.String()+"]")
+	rows, err := t.query(t.seen, list.String()+"]")
 	if err != nil {
 		return nil, err
 	}
@@ -316,9 +316,6 @@ func compareTotals(a, b totalKey) int {
 }
 
 const (
-	// selectSeen finds the records of a JSON list of [stream in hex, number].
-	selectSeen = `SELECT s.stream, s.n, s.digest FROM json_each($1) AS asked CROSS JOIN usage_seen AS s
-ON s.stream = unhex(asked.value ->> 0) AND s.n = asked.value ->> 1`
 	selectTotals = `SELECT tenant, namespace, owner, pod, burst, node, model, phase, source, sum(share_seconds) FROM usage_total
 WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR namespace = $2) AND ($3 = '' OR owner = $3) AND ($4 = '' OR burst = $4)
 AND ($5 = '' OR node = $5) AND hour >= $6 AND hour < $7 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9`

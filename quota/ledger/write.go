@@ -1,9 +1,11 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,6 +22,7 @@ type txn struct {
 	*Ledger
 	ctx    context.Context
 	tx     *sql.Tx
+	stop   context.CancelFunc
 	known  map[onceKey]firstAnswer // what was answered before under the keys of this group
 	rows   []row                   // appended, not inserted yet
 	writes int                     // how often something was written, in whatever table
@@ -48,21 +51,37 @@ func (l *Ledger) asLeader(ctx context.Context, epoch int64, key onceKey, f func(
 // begin begins a transaction for a group, takes in what others have written,
 // and looks up what was answered before.
 func (l *Ledger) begin(group []*call) (*txn, error) {
-	ctx := context.WithoutCancel(group[0].ctx)
-	tx, err := l.write.BeginTx(ctx, nil)
-	if err != nil {
+	t := &txn{Ledger: l, ctx: context.WithoutCancel(group[0].ctx), stop: func() {}}
+	if l.patience > 0 && !group[0].alone {
+		t.ctx, t.stop = context.WithTimeout(t.ctx, l.patience)
+	}
+	var err error
+	if t.tx, err = l.write.BeginTx(t.ctx, &l.database.begin); err != nil {
+		t.stop()
 		return nil, err
 	}
-	t := &txn{Ledger: l, ctx: ctx, tx: tx}
-	rows, err := t.query(selectAfter, l.head.seq)
-	if err = l.catchUp(rows, err); err == nil {
+	if l.lock != "" {
+		_, err = t.tx.ExecContext(t.ctx, l.lock)
+	}
+	if err == nil {
+		var rows *sql.Rows
+		rows, err = t.query(selectFrom, l.head.seq)
+		err = l.catchUp(rows, err)
+	}
+	if err == nil {
 		err = t.lookUp(group)
 	}
 	if err != nil {
-		_ = tx.Rollback() // the first error is the one to tell
+		t.end() // the first error is the one to tell
 		return nil, err
 	}
 	return t, nil
+}
+
+// end gives up what is not committed.
+func (t *txn) end() {
+	_ = t.tx.Rollback() // after a commit this does nothing
+	t.stop()
 }
 
 // lookUp finds the first answers to all keys of a group at once.
@@ -81,7 +100,7 @@ func (t *txn) lookUp(group []*call) error {
 	if err != nil {
 		return fmt.Errorf("write keys: %w", err)
 	}
-	rows, err := t.query(selectKnown, string(list))
+	rows, err := t.query(t.Ledger.known, string(list))
 	if err != nil {
 		return err
 	}
@@ -102,15 +121,28 @@ func (t *txn) query(statement string, args ...any) (*sql.Rows, error) {
 	return t.tx.StmtContext(t.ctx, t.prepared[statement]).QueryContext(t.ctx, args...)
 }
 
-// forget drops what is known, so that the next use reads the journal anew.
+// forget drops what was read, so that the next use reads the journal anew.
 func (l *Ledger) forget() {
 	l.head, l.book = head{}, quota.Book{}
 }
 
-// catchUp takes in the rows that were committed behind the head, by whichever
-// process. It refuses rows that do not continue the chain.
+// errCut says that rows which were committed are not there any more.
+var errCut = errors.New("the journal has lost rows that were booked")
+
+// catchUp takes in the rows from the head on, by whichever process they were
+// committed. It refuses rows that do not continue the chain, and a journal that
+// lacks what this process knows to be committed: a backup or a standby that was
+// behind has taken its place.
 func (l *Ledger) catchUp(rows *sql.Rows, err error) error {
+	atHead := l.head.seq > 0
 	err = scan(rows, err, func(r row) error {
+		if r.seq == l.newest.seq && !bytes.Equal(r.hash, l.newest.hash) {
+			return errCut
+		}
+		if atHead && r.seq == l.head.seq {
+			atHead = false
+			return nil
+		}
 		if err := r.follows(l.head); err != nil {
 			return err
 		}
@@ -120,10 +152,15 @@ func (l *Ledger) catchUp(rows *sql.Rows, err error) error {
 		l.head = r.head()
 		return nil
 	})
+	if err == nil && l.head.seq < l.newest.seq || atHead && err == nil {
+		err = errCut
+	}
 	if err != nil {
 		l.forget()
+		return err
 	}
-	return err
+	l.newest = l.head
+	return nil
 }
 
 // append writes ev behind the newest row. It is on disk only after the commit.
