@@ -103,8 +103,9 @@ func (l *Ledger) openPostgres(ctx context.Context, name string, o Options) error
 	l.write = postgresPool(config, 1, check, map[string]string{
 		"idle_in_transaction_session_timeout": strconv.FormatInt(postgresIdle.Milliseconds(), 10),
 		// The writer looks up single rows. Its plans must not depend on how old
-		// the statistics of a table are that was empty a minute ago.
-		"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+		// the statistics of a table are that was empty a minute ago. What such
+		// plans are thought to cost would have each one compiled, for 60 ms.
+		"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
 	})
 	if err := createPostgres(ctx, l.write); err != nil {
 		return err
