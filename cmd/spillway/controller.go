@@ -24,6 +24,7 @@ import (
 type settings struct {
 	Kubeconfig   string `json:"kubeconfig"`
 	DataDir      string `json:"dataDir"`
+	Ledger       string `json:"ledger"` // file or PostgreSQL URL; ledger.db in dataDir when empty
 	Identity     string `json:"identity"`
 	Installation string `json:"installation"`
 	ClusterName  string `json:"clusterName"`
@@ -142,7 +143,7 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 	c.Log = slog.New(slog.NewJSONHandler(console, nil))
 	klog.SetSlogLogger(c.Log)
 	ctrl.SetLogger(klog.Background())
-	c.DataDir, c.Identity, c.Link, c.Gate = s.DataDir, s.Identity, s.Link, s.Gate
+	c.DataDir, c.Ledger, c.Identity, c.Link, c.Gate = s.DataDir, s.Ledger, s.Identity, s.Link, s.Gate
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
 	c.Dialers = map[string]controller.Dialer{
 		"fake": world.FakeDialer, "openstack": controller.DialOpenStack, "ec2": controller.DialEC2,
