@@ -156,6 +156,7 @@ func (p *process) openCluster() error {
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: home, &clusterv1.Machine{}: home, &infrav1.SpillwayMachine{}: home, &controlplanev1.OnPremControlPlane{}: home,
 	}
+	options.Cache.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: (&observe.LeanPods{}).Transform}
 	for _, w := range p.watched {
 		options.Cache.ByObject[w.Object()] = cache.ByObject{Transform: w.Lean}
 	}

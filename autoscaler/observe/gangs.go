@@ -219,11 +219,14 @@ func stated(pods []corev1.Pod) plan.Gang {
 		if class := pod.Annotations[v1alpha1.DataClassAnnotation]; class != "" {
 			classes = append(classes, class)
 		}
+		if fabric := pod.Annotations[v1alpha1.FabricAnnotation]; fabric != "" {
+			g.Fabrics = append(g.Fabrics, fabric)
+		}
 		g.Inputs = append(g.Inputs, urls(pod.Annotations[v1alpha1.InputsAnnotation])...)
 		g.Outputs = append(g.Outputs, urls(pod.Annotations[v1alpha1.OutputsAnnotation])...)
 	}
 	g.DataClass = highest(classes)
-	g.Inputs, g.Outputs = each(g.Inputs), each(g.Outputs)
+	g.Inputs, g.Outputs, g.Fabrics = each(g.Inputs), each(g.Outputs), each(g.Fabrics)
 	return g
 }
 

@@ -59,6 +59,8 @@ const (
 	ProviderQuota  Code = "PROVIDER_QUOTA"  // our own limit at this provider
 	QuotaCloudGPU  Code = "QUOTA_CLOUD_GPU" // the tenant's hard cap on this model
 	GangTooLarge   Code = "GANG_TOO_LARGE"  // more machines than one burst may have
+	// Its machines would have to talk over a fast fabric that the offer lacks.
+	GangNeedsFabric Code = "GANG_NEEDS_FABRIC"
 
 	// About fitting on a machine of the offer.
 	GPUModelNotOffered        Code = "GPU_MODEL_NOT_OFFERED"

@@ -132,6 +132,10 @@ type Gang struct {
 	// DataClass is the annotation's, empty when there is none.
 	DataClass string `json:"dataClass,omitempty"`
 
+	// Fabrics are the fast fabrics that its pods declare to need between
+	// machines, from annotations.
+	Fabrics []string `json:"fabrics,omitempty"`
+
 	// Hold says why the pods are pending when it is not for want of capacity
 	// (suspended, waiting in a queue). Held work is never bought for.
 	Hold *Reason `json:"hold,omitempty"`

@@ -53,9 +53,9 @@ func TestPostgresLedger(t *testing.T) {
 		{"balance"},
 		{"budget"},
 		{"usage"},
-		{"exposure", "-o", "json"},
+		{"exposure", "-o", "csv"},
 		{"statement", "--tenant", "t-7f31", "--month", "2026-11"},
-		{"export", "--format", "focus", "--month", "2026-11"},
+		{"export", "--format", "focus", "--month", "2026-11", "--operator", "Example"},
 	} {
 		file, there := say(append(args, "--ledger", b.file)...), say(append(args, "--ledger", url)...)
 		if file != there {
