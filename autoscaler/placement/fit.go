@@ -186,7 +186,7 @@ func (s *Snapshot) seek(p *corev1.Pod, c *class, candidates Choice, from int) (i
 	if v.rejected != nil {
 		return -1, []Reason{*v.rejected}, nil
 	}
-	if v.alone && c.nowhere.state == s.state && c.nowhere.among.same(candidates) {
+	if c.nowhere.state == s.state && c.nowhere.among.same(candidates) {
 		return -1, c.nowhere.reasons, nil
 	}
 	var refused tally

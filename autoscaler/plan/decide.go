@@ -106,6 +106,9 @@ func (w *work) decision(v Verdict, why Reason) Decision {
 	if w.tenant != nil {
 		d.Tenant = w.tenant.Name
 	}
+	if w.Short != nil {
+		d.Refusals = append([]Refusal{{Reason: *w.Short}}, d.Refusals...)
+	}
 	return d
 }
 

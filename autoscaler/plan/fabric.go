@@ -13,11 +13,6 @@ import (
 // anyFabric is what pods declare that need a fast fabric, whichever.
 const anyFabric = "any"
 
-// fabricResources are how device plugins name a way into a fast fabric: those of
-// the RDMA shared device plugin and of SR-IOV (rdma/...), NVIDIA's network
-// operator and AWS's EFA. A name that ends in a slash stands for all below it.
-var fabricResources = []string{"rdma/", "nvidia.com/hostdev", "vpc.amazonaws.com/efa"}
-
 // fabric is the fast fabric between machines of an offer, or nothing.
 func (s *sale) fabric() string { return s.offer.Labels[v1alpha1.FabricAnnotation] }
 
@@ -59,14 +54,19 @@ func lacksFabric(message string) *Reason {
 	})
 }
 
+// wires reports whether a resource is a way into a fast fabric, as device plugins
+// name it: those of the RDMA shared device plugin and of SR-IOV (rdma/...), of
+// NVIDIA's network operator, and of AWS's EFA.
+func wires(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), "rdma/") || name == "nvidia.com/hostdev" || name == "vpc.amazonaws.com/efa"
+}
+
 // fabricRequest is the resource by which a pod asks for a fabric.
 func fabricRequest(p *corev1.Pod) string {
 	var names []string
 	for i := range p.Spec.Containers {
 		for name := range p.Spec.Containers[i].Resources.Requests {
-			if slices.ContainsFunc(fabricResources, func(known string) bool {
-				return string(name) == known || strings.HasSuffix(known, "/") && strings.HasPrefix(string(name), known)
-			}) {
+			if wires(name) {
 				names = append(names, string(name))
 			}
 		}

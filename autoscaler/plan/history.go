@@ -238,14 +238,14 @@ func (r *run) underWay(w *work) (Decision, bool) {
 	}
 	if p.failures >= r.Settings.Attempts {
 		return w.decision(Refuse, Reason{
-			Code: AttemptsExhausted, Message: fmt.Sprintf("%d bursts for it have failed, the last one with %s", p.failures, p.lastWhy),
+			Code: AttemptsExhausted, Message: fmt.Sprintf("%s for it failed, the last one with %s", count(p.failures, "burst"), p.lastWhy),
 			Remedy: "look at its failed bursts, then delete them to let it try again",
 		}), true
 	}
 	if p.failures > 0 {
 		if next := p.failed.Add(r.Settings.Backoff << min(p.failures-1, 10)); next.After(r.Now) {
 			return w.until(next, Wait, Reason{
-				Code: BackoffAfterFailure, Message: fmt.Sprintf("%d bursts for it have failed, the last one at %s with %s", p.failures, clock(p.failed), p.lastWhy),
+				Code: BackoffAfterFailure, Message: fmt.Sprintf("%s for it failed, the last one at %s with %s", count(p.failures, "burst"), clock(p.failed), p.lastWhy),
 				Remedy: "wait",
 			}), true
 		}

@@ -131,6 +131,11 @@ func shortOf(err error, asked money.Amount, mode string) Reason {
 	switch {
 	case errors.Is(err, quota.ErrNoBudget):
 		return Reason{Code: BudgetMissing, Message: "no budget allows it: " + err.Error(), Remedy: "give the tenant a budget"}
+	case errors.Is(err, quota.ErrOverrun):
+		return Reason{
+			Code: BudgetRefused, Message: "an earlier burst has cost more than was reserved, and nobody has accepted that yet",
+			Remedy: "ask the platform team to find the machines that were not deleted in time, and to accept the overrun",
+		}
 	case errors.Is(err, money.ErrCurrency):
 		return Reason{Code: CurrencyMismatch, Message: fmt.Sprintf("the offer is priced in %s and a budget counts in another currency", asked.Currency), Remedy: "state the price in the budget's currency"}
 	}
