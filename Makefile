@@ -1,5 +1,6 @@
 # Two commands to start with: "make demo" shows everything, "make test" proves it.
-# Needs Go 1.26, make, git and a C compiler; no root but for e2e, openstack and ceph.
+# Needs Go 1.26, make, git and a C compiler; no root but for e2e, openstack, ceph
+# and, to install a server where there is none, postgres and bench AREA=ledger.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -34,7 +35,7 @@ CAPI_CRDS   = bin/.built/crds-$(shell sha256sum go.mod | cut -c1-16)
 AREAS := planner providers ledger datasync agent sim
 GENERATED_SUM = find autoscaler/api charts/spillway/crds -name 'zz_generated*' -o -name '*.yaml' | sort | xargs sha256sum
 
-.PHONY: help build binaries test check bench peers demo e2e openstack ceph lint generate clean
+.PHONY: help build binaries test check bench peers demo e2e openstack ceph postgres lint generate clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,9 +70,14 @@ demo: build ## from nothing to a finished burst Job, on this machine, under 3 mi
 test: build ## run all tests that need no root and say what each part covers
 	@$(RUNNER) test $(addprefix ./,$(PURE)) -- $(SLOW) ./...
 
-e2e: openstack ceph ## run the crash and guard stories again, with a real OpenStack and a real Ceph gateway (root)
+e2e: postgres openstack ceph ## run the crash and guard stories again, with a real PostgreSQL, OpenStack and Ceph gateway (root)
 	@go test -count=1 -timeout 10m -v -run '^TestGuards$$' ./e2e
 	@go test -count=1 -timeout 40m -v ./e2e/stories
+
+postgres: ## run all tests of the ledger on a real PostgreSQL, Debian's, with kills and fail-overs
+	@e2e/postgres/install.sh
+	@go test -count=1 -timeout 30m -tags postgres ./quota/ledger -rapid.checks=50
+	@go test -count=1 -tags postgres -run Postgres ./cmd/spillway
 
 openstack: build ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 2 GB in bin/.built)
 	@go test -count=1 -timeout 40m -v -tags openstack -artifacts -outputdir $(CURDIR)/bin ./e2e/openstack
@@ -84,6 +90,7 @@ ceph: build ## hold front, gate and stager, and a whole burst, against a real Ce
 bench: build ## measure one area and hold it to its goals: make bench AREA=planner (datasync needs rclone, its peer)
 	@if [ -z "$(filter $(AREAS),$(AREA))" ]; then \
 	  echo "bench: AREA=$(AREA) is unknown; say make bench AREA=$(subst $() ,|,$(AREAS))" >&2; exit 2; fi
+	@[ "$(AREA)" != ledger ] || e2e/postgres/install.sh
 	@mkdir -p bench-out
 	@go run ./e2e/benchgoals $(AREA) bench-out/$(AREA).txt
 
@@ -104,8 +111,10 @@ lint: ## format, vet and staticcheck only
 	@status=0; echo "check: gofumpt"; \
 	  found=$$($(GOFUMPT) -l .); \
 	  if [ -n "$$found" ]; then echo "not formatted, run $(GOFUMPT) -w .:" >&2; echo "$$found" >&2; status=1; fi; \
-	  echo "check: go vet"; go vet ./... && go vet -tags openstack ./e2e/openstack && go vet -tags ceph ./e2e/ceph ./e2e/stories ./datasync/... || status=1; \
-	  echo "check: staticcheck"; $(STATICCHECK) ./... && $(STATICCHECK) -tags openstack ./e2e/openstack && $(STATICCHECK) -tags ceph ./e2e/ceph ./e2e/stories ./datasync/... || status=1; \
+	  echo "check: go vet"; go vet ./... && go vet -tags openstack ./e2e/openstack && go vet -tags ceph ./e2e/ceph ./e2e/stories ./datasync/... && \
+	  go vet -tags postgres ./quota/ledger ./cmd/spillway || status=1; \
+	  echo "check: staticcheck"; $(STATICCHECK) ./... && $(STATICCHECK) -tags openstack ./e2e/openstack && $(STATICCHECK) -tags ceph ./e2e/ceph ./e2e/stories ./datasync/... && \
+	  $(STATICCHECK) -tags postgres ./quota/ledger ./cmd/spillway || status=1; \
 	  exit $$status
 
 generate: ## make deepcopy code and CRDs from autoscaler/api again

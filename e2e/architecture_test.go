@@ -77,6 +77,7 @@ func mayImport() map[string]string {
 		"e2e/objectstore":    "e2e/procnode/child",
 		"e2e/openstack":      "e2e/procnode/child",
 		"e2e/parity":         "", // its tests import what they like
+		"e2e/postgres":       "e2e/procnode/child",
 		"e2e/procnode":       "e2e/procnode/child nodeagent nodeagent/link",
 		"e2e/procnode/child": "",
 		"e2e/relay":          "", // a TCP line that breaks
@@ -106,7 +107,7 @@ const apiTypes = "autoscaler/api/v1alpha1"
 func dataTypes() map[string][]string {
 	kubernetes := []string{"k8s.io/api", "k8s.io/apimachinery"}
 	return map[string][]string{
-		"autoscaler/placement": {"k8s.io", "github.com/go-logr/logr"},
+		"autoscaler/placement": {"k8s.io"},
 		"autoscaler/policy":    kubernetes,
 		"autoscaler/plan":      kubernetes,
 	}
@@ -128,6 +129,7 @@ func confined() map[string][]string {
 		"github.com/versity/versitygw": {"e2e/objectstore"},
 		"database/sql":                 {"quota/ledger"},
 		"modernc.org/sqlite":           {"quota/ledger"},
+		"github.com/jackc/pgx":         {"quota/ledger"},
 		"github.com/NVIDIA/go-nvml":    {"nodeagent/gpu"},
 		"github.com/gophercloud":       {"providers/openstack"},
 		"github.com/aws":               {"providers/ec2", "e2e/objectstore"},

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -58,7 +58,7 @@ func (yes) Permit(context.Context, string, int) error { return nil }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	ctrl.SetLogger(logr.Discard())
+	ctrl.SetLogger(klog.New(nil))
 	bin, err := controlplane.FindBinDir()
 	if err != nil {
 		t.Fatal(err)

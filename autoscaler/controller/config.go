@@ -36,8 +36,10 @@ type Dialer func(p *v1alpha1.BurstProvider, credential map[string][]byte, instal
 type Config struct {
 	// REST reaches the API server as the controller's ServiceAccount.
 	REST *rest.Config
-	// DataDir holds ledger, keys and records.
+	// DataDir holds keys, records, and the ledger when that is a file.
 	DataDir string
+	// Ledger is the ledger's file or PostgreSQL URL; ledger.db in DataDir when empty.
+	Ledger string
 	// Identity names this process in leader election and in the ledger.
 	Identity string
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,8 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
-	"golang.org/x/sync/errgroup"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	chart "spillway.dev/spillway/charts/spillway"
@@ -179,23 +178,26 @@ func givenRights(ctx context.Context, client kubernetes.Interface, namespace str
 
 // denials asks for rights one by one and returns the refused ones in words.
 func denials(ctx context.Context, client kubernetes.Interface, asks []authorizationv1.ResourceAttributes) ([]string, error) {
-	denied := make([]string, len(asks))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(8)
+	denied, errs := make([]string, len(asks)), make([]error, len(asks))
+	slots := make(chan struct{}, 8)
+	var group sync.WaitGroup
 	for i, a := range asks {
-		group.Go(func() error {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
 			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 			if err != nil {
-				return fmt.Errorf("ask for the right to %s: %w", said(a), err)
+				errs[i] = fmt.Errorf("ask for the right to %s: %w", said(a), err)
+				return
 			}
 			if !answer.Status.Allowed {
 				denied[i] = said(a)
 			}
-			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
+	group.Wait()
+	if err := cmp.Or(errs...); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(denied, func(d string) bool { return d == "" }), nil

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +32,29 @@ func newTreasury(t *testing.T, path, holder string) (*treasury, *[]error) {
 	})
 	var fenced []error
 	return &treasury{ledger: l, holder: holder, log: slog.New(slog.DiscardHandler), fenced: func(err error) { fenced = append(fenced, err) }}, &fenced
+}
+
+// The ledger lies in the data folder, or where the configuration says; one that
+// can't be reached keeps the process from starting, and its password is not told.
+func TestWhereTheLedgerLies(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "money.db")
+	for setting, file := range map[string]string{"": filepath.Join(dir, "ledger.db"), elsewhere: elsewhere} {
+		p := &process{Config: Config{DataDir: dir, Ledger: setting}}
+		if err := p.openData(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.treasury.ledger.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("setting %q: %v", setting, err)
+		}
+	}
+	p := &process{Config: Config{DataDir: dir, Ledger: "postgres://owner:se-cret@127.0.0.1:1/money"}}
+	err := p.openData(t.Context())
+	if err == nil || strings.Contains(err.Error(), "se-cret") || !strings.HasPrefix(err.Error(), "ledger postgres://owner@127.0.0.1:1/money: the database can't be reached") {
+		t.Errorf("a ledger that can't be reached: %v", err)
+	}
 }
 
 // TestAFencedLeaderEnds: one that was elected, stood still, and opens its epoch

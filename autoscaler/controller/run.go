@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -132,7 +133,7 @@ func (p *process) openData(ctx context.Context) error {
 	if p.keys, err = openKeys(filepath.Join(p.DataDir, "keys"), time.Now()); err != nil {
 		return err
 	}
-	l, err := ledger.Open(ctx, filepath.Join(p.DataDir, "ledger.db"), ledger.Options{Now: time.Now})
+	l, err := ledger.Open(ctx, cmp.Or(p.Ledger, filepath.Join(p.DataDir, "ledger.db")), ledger.Options{Now: time.Now})
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"spillway.dev/spillway/providers"
 )
@@ -145,14 +144,15 @@ const sweepAtOnce = 8
 // deleteAll asks for every delete and returns the answers in the same order.
 func deleteAll(ctx context.Context, d providers.Driver, doomed []Doomed) []error {
 	answers := make([]error, len(doomed))
-	var group errgroup.Group
-	group.SetLimit(sweepAtOnce)
+	slots := make(chan struct{}, sweepAtOnce)
+	var deletes sync.WaitGroup
 	for i := range doomed {
-		group.Go(func() error {
+		slots <- struct{}{}
+		deletes.Go(func() {
+			defer func() { <-slots }()
 			answers[i] = d.Delete(ctx, doomed[i].Machine.ID)
-			return nil
 		})
 	}
-	_ = group.Wait() // the answers hold the errors
+	deletes.Wait()
 	return answers
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,7 +35,7 @@ import (
 // TestGangsOnARealServer asks the real scheduler and the real controllers: what
 // they write of groups and owners is what becomes gangs.
 func TestGangsOnARealServer(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
+	ctrl.SetLogger(klog.New(nil))
 	s := newSite(t)
 	tenant := &v1alpha1.BurstTenant{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: v1alpha1.BurstTenantSpec{ID: "team", Namespaces: []string{"default"}, DataClass: "internal"}}
 	s.create(t, tenant, node("rack1", 8))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/informers"
@@ -69,7 +68,7 @@ func newSimulator(inv Inventory, lister fwk.SharedLister) (*simulator, error) {
 	for _, n := range inv.CSINodes {
 		csi[n.Name] = n
 	}
-	silent := klog.NewContext(context.Background(), logr.Discard())
+	silent := klog.NewContext(context.Background(), klog.New(nil))
 	// The framework starts a goroutine that lives as long as its context, for
 	// metrics that are off here. An ended context ends it at once.
 	ended, end := context.WithCancel(silent)
@@ -79,12 +78,12 @@ func newSimulator(inv Inventory, lister fwk.SharedLister) (*simulator, error) {
 		runtime.WithSnapshotSharedLister(lister),
 		runtime.WithSharedDRAManager(noDevices{}),
 		runtime.WithSharedCSIManager(csi),
-		runtime.WithLogger(logr.Discard()),
+		runtime.WithLogger(klog.New(nil)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("start the default profile: %w", err)
 	}
-	m := &simulator{filters: filters, nodes: factory.Core().V1().Nodes().Informer().GetIndexer(), ctx: silent, logger: logr.Discard()}
+	m := &simulator{filters: filters, nodes: factory.Core().V1().Nodes().Informer().GetIndexer(), ctx: silent, logger: klog.New(nil)}
 	for _, p := range filters.ListPlugins().Filter.Enabled {
 		if !slices.Contains(nodeFilters(), p.Name) {
 			m.elsewhere = append(m.elsewhere, p.Name)

@@ -12,10 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
-
-	"github.com/go-logr/logr"
 
 	"spillway.dev/spillway/autoscaler/controller"
 	"spillway.dev/spillway/e2e/world"
@@ -25,6 +24,7 @@ import (
 type settings struct {
 	Kubeconfig   string `json:"kubeconfig"`
 	DataDir      string `json:"dataDir"`
+	Ledger       string `json:"ledger"` // file or PostgreSQL URL; ledger.db in dataDir when empty
 	Identity     string `json:"identity"`
 	Installation string `json:"installation"`
 	ClusterName  string `json:"clusterName"`
@@ -142,8 +142,9 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 		}
 	}
 	c.Log = slog.New(slog.NewJSONHandler(console, nil))
-	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
-	c.DataDir, c.Identity, c.Link, c.Gate, c.People = s.DataDir, s.Identity, s.Link, s.Gate, s.People
+	klog.SetSlogLogger(c.Log)
+	ctrl.SetLogger(klog.Background())
+	c.DataDir, c.Ledger, c.Identity, c.Link, c.Gate, c.People = s.DataDir, s.Ledger, s.Identity, s.Link, s.Gate, s.People
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
 	c.Dialers = map[string]controller.Dialer{
 		"fake": world.FakeDialer, "openstack": controller.DialOpenStack, "ec2": controller.DialEC2,

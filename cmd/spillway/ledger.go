@@ -15,26 +15,41 @@ import (
 	"spillway.dev/spillway/quota/ledger"
 )
 
-// ledgerCommand holds all that reads a ledger file, and the few commands that
-// write one. Reading opens the file for reading only: it books nothing and
-// fences no controller off.
+// location is the file of a ledger, or the URL of one in PostgreSQL. It prints
+// without what may be secret in it.
+type location string
+
+func (l location) String() string { return ledger.Name(string(l)) }
+
+// Set and Type make it a flag.
+func (l *location) Set(name string) error {
+	*l = location(name)
+	return nil
+}
+
+func (location) Type() string { return "string" }
+
+// ledgerCommand holds all that reads a ledger, and the few commands that write
+// one. Reading opens it for reading only: it books nothing and fences no
+// controller off.
 func ledgerCommand() *cobra.Command {
-	file := new(string)
+	file := new(location)
 	c := group("ledger", "Read and check the quota and billing ledger",
 		balanceCommand(file), budgetCommand(file), usageCommand(file), exposureCommand(file), statementCommand(file),
 		exportCommand(file), importCommand(file), verifyCommand(file), headCommand(file), closeCommand(file), correctCommand(file), acceptOverrunCommand(file))
-	c.PersistentFlags().StringVar(file, "ledger", "", "ledger `FILE`")
-	c.PersistentFlags().StringVar(file, "file", "", "ledger `FILE`") // its first name
-	_ = c.PersistentFlags().MarkHidden("file")                       // it exists
+	const usage = "`FILE` of the ledger, or postgres://USER@HOST/DATABASE with the password in PGPASSFILE"
+	c.PersistentFlags().Var(file, "ledger", usage)
+	c.PersistentFlags().Var(file, "file", usage) // its first name
+	_ = c.PersistentFlags().MarkHidden("file")   // it exists
 	return c
 }
 
 // reading calls f with a ledger that is open for reading only.
-func reading(cmd *cobra.Command, file string, f func(*ledger.Ledger) error) error {
+func reading(cmd *cobra.Command, file location, f func(*ledger.Ledger) error) error {
 	if file == "" {
 		return usageError{fmt.Errorf("%s: --ledger is missing: name the ledger, for example demo-out/ledger.db", cmd.CommandPath())}
 	}
-	l, err := ledger.Open(cmd.Context(), file, ledger.Options{Now: time.Now, ReadOnly: true})
+	l, err := ledger.Open(cmd.Context(), string(file), ledger.Options{Now: time.Now, ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -43,13 +58,13 @@ func reading(cmd *cobra.Command, file string, f func(*ledger.Ledger) error) erro
 }
 
 // viewing is reading, at one moment of the ledger.
-func viewing(cmd *cobra.Command, file string, f func(context.Context, *ledger.View) error) error {
+func viewing(cmd *cobra.Command, file location, f func(context.Context, *ledger.View) error) error {
 	return reading(cmd, file, func(l *ledger.Ledger) error {
 		return l.View(cmd.Context(), func(v *ledger.View) error { return f(cmd.Context(), v) })
 	})
 }
 
-func verifyCommand(file *string) *cobra.Command {
+func verifyCommand(file *location) *cobra.Command {
 	var output, heads, trust string
 	c := &cobra.Command{
 		Use: "verify", Short: "Recompute the whole ledger from its journal", Args: noArgs,
@@ -108,7 +123,7 @@ func keptHeads(file, trust string) ([]ledger.Head, error) {
 	return kept, nil
 }
 
-func headCommand(file *string) *cobra.Command {
+func headCommand(file *location) *cobra.Command {
 	var key string
 	c := &cobra.Command{
 		Use: "head", Short: "Sign the hash of the newest row, for somebody else to keep", Args: noArgs,
@@ -169,10 +184,10 @@ func privateKey(file string) (ed25519.PrivateKey, error) {
 	return private, nil
 }
 
-func importCommand(file *string) *cobra.Command {
+func importCommand(file *location) *cobra.Command {
 	return &cobra.Command{
 		Use: "import EXPORT", Short: "Make a new ledger from an exported one, with the chain intact",
-		Long: "import reads what \"ledger export\" wrote (- is standard input) into a ledger without rows, and\nverifies all of it before it keeps any of it. The new ledger ends with the same hash.",
+		Long: "import reads what \"ledger export\" wrote (- is standard input) into a ledger without rows, and\nverifies all of it before it keeps any of it. The new ledger ends with the same hash, whether it\nlies in a file or in PostgreSQL.",
 		Args: exactly("the file of an export, or -"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if *file == "" {
@@ -187,7 +202,7 @@ func importCommand(file *string) *cobra.Command {
 				defer func() { _ = f.Close() }() // only read
 				from = f
 			}
-			l, err := ledger.Open(cmd.Context(), *file, ledger.Options{Now: time.Now})
+			l, err := ledger.Open(cmd.Context(), string(*file), ledger.Options{Now: time.Now})
 			if err != nil {
 				return err
 			}

@@ -17,13 +17,13 @@ const fenced = "A controller that runs meanwhile is fenced off the\nledger by it
 
 // booking calls f as the leader of a ledger that exists. Whoever led before is
 // fenced off.
-func booking(ctx context.Context, file, holder string, f func(l *ledger.Ledger, epoch int64) error) error {
-	if l, err := ledger.Open(ctx, file, ledger.Options{ReadOnly: true}); err != nil {
+func booking(ctx context.Context, file location, holder string, f func(l *ledger.Ledger, epoch int64) error) error {
+	if l, err := ledger.Open(ctx, string(file), ledger.Options{ReadOnly: true}); err != nil {
 		return err // it makes no ledger
 	} else if err := l.Close(); err != nil {
 		return err
 	}
-	l, err := ledger.Open(ctx, file, ledger.Options{Now: time.Now})
+	l, err := ledger.Open(ctx, string(file), ledger.Options{Now: time.Now})
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func booking(ctx context.Context, file, holder string, f func(l *ledger.Ledger, 
 }
 
 // closeCommand ends a billing month.
-func closeCommand(file *string) *cobra.Command {
+func closeCommand(file *location) *cobra.Command {
 	var month, zone, by string
 	c := &cobra.Command{
 		Use: "close", Short: "Close a month: its statements never change again", Args: noArgs,
@@ -72,7 +72,7 @@ correction, usage that arrives late) is posted to the first month that is still 
 }
 
 // correctCommand books what a settled burst has really cost.
-func correctCommand(file *string) *cobra.Command {
+func correctCommand(file *location) *cobra.Command {
 	var x quota.Correction
 	var actual string
 	var waive bool

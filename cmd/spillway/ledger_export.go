@@ -19,7 +19,7 @@ import (
 // export is what to write, and how.
 type export struct{ format, profile, view, operator, tenant, month, zone string }
 
-func exportCommand(file *string) *cobra.Command {
+func exportCommand(file *location) *cobra.Command {
 	var x export
 	c := &cobra.Command{
 		Use: "export", Short: "Write the whole journal as JSON lines, or a month as FOCUS", Args: noArgs,

@@ -29,7 +29,7 @@ func instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-func balanceCommand(file *string) *cobra.Command {
+func balanceCommand(file *location) *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use: "balance", Short: "Show the balance of every account, debits less credits", Args: noArgs,
@@ -54,7 +54,7 @@ func balanceCommand(file *string) *cobra.Command {
 	return c
 }
 
-func budgetCommand(file *string) *cobra.Command {
+func budgetCommand(file *location) *cobra.Command {
 	var output, at string
 	c := &cobra.Command{
 		Use: "budget", Short: "Show every budget in its current window: limit, spent, reserved, free", Args: noArgs,
@@ -105,7 +105,7 @@ func momentOf(cmd *cobra.Command, text string) (time.Time, error) {
 	return at.UTC(), nil
 }
 
-func usageCommand(file *string) *cobra.Command {
+func usageCommand(file *location) *cobra.Command {
 	var output, month, zone string
 	var f quota.UsageFilter
 	c := &cobra.Command{
@@ -174,7 +174,7 @@ func thousandths(shareSeconds int64) string {
 	return fmt.Sprintf("%d.%03d", n/1000, n%1000)
 }
 
-func exposureCommand(file *string) *cobra.Command {
+func exposureCommand(file *location) *cobra.Command {
 	var output, at string
 	var bursts bool
 	c := &cobra.Command{
@@ -211,7 +211,7 @@ func accountsOf(s ledger.State) []quota.Account {
 	return all
 }
 
-func exposureTable(file string, x quota.Exposure, bursts bool) *table {
+func exposureTable(file location, x quota.Exposure, bursts bool) *table {
 	t := &table{empty: fmt.Sprintf("ledger %s has nothing open: every burst is settled, and no overrun waits for acceptance", file)}
 	t.columns = []string{"tenant", "provider", ">bursts", ">late", ">can still cost", ">may grow by", ">overrun", "currency", "ends at the latest"}
 	late := 0

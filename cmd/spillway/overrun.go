@@ -16,7 +16,7 @@ type acceptance struct{ currency, by, reason string }
 
 // acceptOverrunCommand lets a person answer for cost beyond what was reserved,
 // so that bursts may start again.
-func acceptOverrunCommand(file *string) *cobra.Command {
+func acceptOverrunCommand(file *location) *cobra.Command {
 	var a acceptance
 	c := &cobra.Command{
 		Use: "accept-overrun", Short: "Take an open overrun on the operator's account, in a person's name", Args: noArgs,
@@ -44,8 +44,8 @@ func acceptOverrunCommand(file *string) *cobra.Command {
 }
 
 // open is the overrun there is; it changes nothing, and makes no ledger.
-func (a acceptance) open(ctx context.Context, file string) (money.Amount, error) {
-	l, err := ledger.Open(ctx, file, ledger.Options{Now: time.Now, ReadOnly: true})
+func (a acceptance) open(ctx context.Context, file location) (money.Amount, error) {
+	l, err := ledger.Open(ctx, string(file), ledger.Options{Now: time.Now, ReadOnly: true})
 	if err != nil {
 		return money.Amount{}, err
 	}
@@ -61,7 +61,7 @@ func (a acceptance) open(ctx context.Context, file string) (money.Amount, error)
 	return open, nil
 }
 
-func (a acceptance) accept(ctx context.Context, file string) error {
+func (a acceptance) accept(ctx context.Context, file location) error {
 	return booking(ctx, file, "ledger accept-overrun by "+a.by, func(l *ledger.Ledger, epoch int64) error {
 		return l.AcceptOverrun(ctx, epoch, money.Currency(a.currency), a.by, a.reason)
 	})

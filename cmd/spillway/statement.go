@@ -48,7 +48,7 @@ type certificate struct {
 
 type statementFlags struct{ tenant, month, zone, lang, records, trust, operator, output string }
 
-func statementCommand(file *string) *cobra.Command {
+func statementCommand(file *location) *cobra.Command {
 	var x statementFlags
 	c := &cobra.Command{
 		Use: "statement", Short: "Write what a tenant used and was charged in a month, as one page to print or as JSON", Args: noArgs,
@@ -94,7 +94,7 @@ ledger that it was made of; the same state gives the same page.`,
 }
 
 // document reads the ledger and makes the statement.
-func (x statementFlags) document(ctx context.Context, v *ledger.View, file string) (document, error) {
+func (x statementFlags) document(ctx context.Context, v *ledger.View, file location) (document, error) {
 	p, err := quota.Month(x.zone, x.month)
 	if err != nil {
 		return document{}, err

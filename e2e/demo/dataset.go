@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 
 	"github.com/minio/minio-go/v7"
-	"golang.org/x/sync/errgroup"
 )
 
 // The training set: objects of records, each record a label and features.
@@ -79,26 +79,33 @@ func Shard(i int) []byte {
 
 // fill uploads the training set and reports the bytes as they go.
 func fill(ctx context.Context, c *minio.Client, bucket string, progress func(done int64)) (int64, error) {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(4)
-	sizes := make(chan int64, objects)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	sizes, todo := make(chan int64, objects), make(chan int, objects)
 	for i := range objects {
-		group.Go(func() error {
+		todo <- i
+	}
+	close(todo)
+	upload := func() {
+		for i := range todo {
 			data := Shard(i)
 			_, err := c.PutObject(ctx, bucket, objectName(i), bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{ContentType: "application/octet-stream"})
 			if err != nil {
-				return fmt.Errorf("upload %s: %w", objectName(i), err)
+				stop(fmt.Errorf("upload %s: %w", objectName(i), err))
+				return
 			}
 			sizes <- int64(len(data))
-			return nil
-		})
+		}
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- group.Wait(); close(sizes) }()
+	var uploads sync.WaitGroup
+	for range 4 {
+		uploads.Go(upload)
+	}
+	go func() { uploads.Wait(); close(sizes) }()
 	total := int64(0)
 	for n := range sizes {
 		total += n
 		progress(total)
 	}
-	return total, <-failed
+	return total, context.Cause(ctx)
 }

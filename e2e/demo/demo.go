@@ -14,12 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -52,7 +50,7 @@ type story struct {
 // Run tells the story. The error says which promise was broken, or what kept
 // the story from being told.
 func Run(ctx context.Context, o Options) error {
-	quiet := logr.FromSlogHandler(slog.DiscardHandler)
+	quiet := klog.New(nil)
 	ctrl.SetLogger(quiet)
 	klog.SetLogger(quiet)
 	dir, err := freshDir(o.Dir)

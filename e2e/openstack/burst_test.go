@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/minio/minio-go/v7"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,8 +49,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
-	klog.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
+	ctrl.SetLogger(klog.New(nil))
+	klog.SetLogger(klog.New(nil))
 	os.Exit(m.Run())
 }
 

@@ -3,6 +3,7 @@ package parity
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,8 +13,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
-
-	"golang.org/x/sync/errgroup"
 
 	"spillway.dev/spillway/autoscaler/placement"
 	"spillway.dev/spillway/e2e/controlplane"
@@ -69,8 +68,7 @@ func (s *site) furnish() {
 // build writes a drawn cluster; the asked pods wait behind a gate.
 func (s *site) build(c *cluster) {
 	s.t.Helper()
-	var group errgroup.Group
-	group.SetLimit(8)
+	var group writes
 	for _, n := range c.nodes {
 		group.Go(func() error { return s.node(n) })
 	}
@@ -83,9 +81,7 @@ func (s *site) build(c *cluster) {
 	for _, n := range c.csi {
 		group.Go(func() error { return s.client.Create(s.t.Context(), n) })
 	}
-	if err := group.Wait(); err != nil {
-		s.t.Fatal(err)
-	}
+	group.wait(s.t)
 	for _, p := range c.bound {
 		group.Go(func() error { return s.client.Create(s.t.Context(), p) })
 	}
@@ -93,8 +89,37 @@ func (s *site) build(c *cluster) {
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "parity.test/drawn"}}
 		group.Go(func() error { return s.client.Create(s.t.Context(), p) })
 	}
-	if err := group.Wait(); err != nil {
-		s.t.Fatal(err)
+	group.wait(s.t)
+}
+
+// writes run side by side, eight at most.
+type writes []func() error
+
+// Go adds a write, which starts with wait.
+func (w *writes) Go(write func() error) { *w = append(*w, write) }
+
+// wait runs all of them.
+func (w *writes) wait(t *testing.T) {
+	t.Helper()
+	todo := make(chan func() error, len(*w))
+	for _, write := range *w {
+		todo <- write
+	}
+	close(todo)
+	*w = nil
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for write := range todo {
+				if err := write(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if t.Failed() {
+		t.FailNow()
 	}
 }
 

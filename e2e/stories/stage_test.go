@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/minio/minio-go/v7"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,8 +41,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
-	klog.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
+	ctrl.SetLogger(klog.New(nil))
+	klog.SetLogger(klog.New(nil))
 	os.Exit(m.Run())
 }
 

@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,7 +25,7 @@ func (l *Ledger) Reserve(ctx context.Context, epoch int64, r quota.Reservation) 
 // the second call is quota.ErrPermitUsed, also when the first answer was lost.
 func (l *Ledger) Permit(ctx context.Context, epoch int64, burst string, ordinal int) error {
 	p := quota.Permit{Burst: burst, Ordinal: ordinal, Epoch: epoch}
-	return l.asLeader(ctx, epoch, func(t *txn) error {
+	return l.asLeader(ctx, epoch, onceKey{}, func(t *txn) error {
 		if _, open := t.book.Open[burst]; !open {
 			if _, err := t.history(burst); err != nil {
 				return fmt.Errorf("permit machine %d of burst %q: %w", ordinal, burst, err)
@@ -71,7 +69,7 @@ func (l *Ledger) Shrink(ctx context.Context, epoch int64, burst string, to money
 		return quota.Receipt{}, err
 	}
 	var receipt quota.Receipt
-	err := l.asLeader(ctx, epoch, func(t *txn) error {
+	err := l.asLeader(ctx, epoch, onceKey{}, func(t *txn) error {
 		past, err := t.history(burst)
 		if err != nil {
 			return fmt.Errorf("shrink burst %q: %w", burst, err)
@@ -103,9 +101,10 @@ func (l *Ledger) once(ctx context.Context, epoch int64, first quota.Event, propo
 		return quota.Receipt{}, err
 	}
 	var receipt quota.Receipt
-	err = l.asLeader(ctx, epoch, func(t *txn) error {
-		var known bool
-		if receipt, known, err = t.answered(first, intent); err != nil || known {
+	key := onceKey{first.Burst, string(first.Kind), first.Key}
+	err = l.asLeader(ctx, epoch, key, func(t *txn) (err error) {
+		if before, known := t.known[key]; known {
+			receipt, err = t.answered(first, before, intent)
 			return err
 		}
 		if _, open := t.book.Open[first.Burst]; !open && first.Kind != quota.KindReserve {
@@ -128,32 +127,31 @@ func (l *Ledger) once(ctx context.Context, epoch int64, first quota.Event, propo
 
 // answered returns the answer that the kind and key of first got before. It is
 // quota.ErrConflict when they were used for another intent.
-func (t *txn) answered(first quota.Event, intent string) (receipt quota.Receipt, known bool, err error) {
-	var seq int64
-	var before string
-	err = t.tx.StmtContext(t.ctx, t.stmt.once).QueryRowContext(t.ctx, first.Burst, string(first.Kind), first.Key).Scan(&seq, &before)
-	if errors.Is(err, sql.ErrNoRows) {
-		return quota.Receipt{}, false, nil
+func (t *txn) answered(first quota.Event, before firstAnswer, intent string) (quota.Receipt, error) {
+	if before.intent != intent {
+		return quota.Receipt{}, fmt.Errorf("%s of burst %q: %w than in journal row %d; the first one stands", first.Kind, first.Burst, quota.ErrConflict, before.seq)
 	}
-	if err != nil {
-		return quota.Receipt{}, false, err
-	}
-	if before != intent {
-		return quota.Receipt{}, false, fmt.Errorf("%s of burst %q: %w than in journal row %d; the first one stands", first.Kind, first.Burst, quota.ErrConflict, seq)
-	}
-	past, err := readHistory(t.ctx, t.tx, first.Burst, t.book.Closes)
+	past, err := t.booked(first.Burst)
 	for _, a := range past {
-		if a.row.seq == seq {
-			receipt = a.receipt
+		if a.row.seq == before.seq {
+			return a.receipt, err
 		}
 	}
-	return receipt, true, err
+	return quota.Receipt{}, err
+}
+
+// booked returns all that was booked on a burst, by this transaction too.
+func (t *txn) booked(burst string) ([]answer, error) {
+	if err := t.flush(); err != nil {
+		return nil, err
+	}
+	return readHistory(t.ctx, t.tx, burst, t.book.Closes)
 }
 
 // history returns what was booked on an open burst; quota.ErrUnknownBurst when
 // there is nothing, quota.ErrSettled when it is closed.
 func (t *txn) history(burst string) ([]answer, error) {
-	past, err := readHistory(t.ctx, t.tx, burst, t.book.Closes)
+	past, err := t.booked(burst)
 	if err != nil {
 		return nil, err
 	}

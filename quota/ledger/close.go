@@ -13,7 +13,7 @@ import (
 // to the first month that is still open, and never to this one.
 func (l *Ledger) CloseMonth(ctx context.Context, epoch int64, month, zone, by string) (quota.Closing, error) {
 	var c quota.Closing
-	err := l.asLeader(ctx, epoch, func(t *txn) error {
+	err := l.asLeader(ctx, epoch, onceKey{}, func(t *txn) error {
 		now := max(t.now().UnixNano(), t.head.recorded+1) // as the row will say
 		ev, err := t.book.Close(month, zone, by, time.Unix(0, now))
 		if err != nil {
@@ -33,8 +33,8 @@ func (l *Ledger) Correct(ctx context.Context, epoch int64, c quota.Correction) (
 		return quota.Receipt{}, err
 	}
 	var receipt quota.Receipt
-	err := l.asLeader(ctx, epoch, func(t *txn) error {
-		past, err := readHistory(t.ctx, t.tx, c.Burst, t.book.Closes)
+	err := l.asLeader(ctx, epoch, onceKey{}, func(t *txn) error {
+		past, err := t.booked(c.Burst)
 		if err != nil {
 			return err
 		}
@@ -162,5 +162,5 @@ func (v *verifier) reposts(ctx context.Context, q querier) error {
 // StateUntil is [View.State] as it was at a moment: of the rows that were booked
 // until then.
 func (v *View) StateUntil(ctx context.Context, at time.Time) (State, error) {
-	return v.state(ctx, selectRows+" WHERE recorded <= ? ORDER BY seq", at.UnixNano())
+	return v.state(ctx, selectRows+" WHERE recorded <= $1 ORDER BY seq", at.UnixNano())
 }

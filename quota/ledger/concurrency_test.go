@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,7 +12,7 @@ import (
 	"spillway.dev/spillway/quota/ledger"
 )
 
-// 64 writers on two handles of one file reach the limit exactly and never pass it.
+// 64 writers on two handles of one ledger reach the limit exactly and never pass it.
 // cases: C-24 BerriAI/litellm#34732, theam/facility#401, agent-os#823; C-16 volcano-sh/volcano#921
 func TestManyWritersNeverPassAHardBudget(t *testing.T) {
 	f := newFixture(t)
@@ -116,4 +117,33 @@ func TestReadersSeeCommittedStatesOnly(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// Processes that create one ledger at once end up with one.
+func TestCreatedByManyAtOnce(t *testing.T) {
+	path := fresh(t)
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		go func() {
+			l, err := ledger.Open(context.Background(), path, ledger.Options{})
+			if err == nil {
+				_, err = l.BeginEpoch(context.Background(), "a")
+				err = errors.Join(err, l.Close())
+			}
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	l, err := ledger.Open(context.Background(), path, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if r, err := l.Verify(context.Background()); err != nil || !r.OK || r.Epoch != int64(cap(errs)) {
+		t.Errorf("report %v, %v", r, err)
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +16,7 @@ import (
 	"spillway.dev/spillway/quota/ledger"
 )
 
-// crashEnv names the ledger file to the process that is going to be killed.
+// crashEnv names the ledger to the process that is going to be killed.
 const crashEnv = "SPILLWAY_LEDGER_CRASH_TEST"
 
 func TestMain(m *testing.M) {
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(withStore(m.Run))
 }
 
 // writeUntilKilled books lives of bursts and says on stdout what was answered
@@ -78,7 +77,7 @@ func writeUntilKilled(path string) error {
 // cases: C-47 codenotary/immudb (changelog of 1.11.1)
 func TestKillNine(t *testing.T) {
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "ledger.db")
+	path := fresh(t)
 	rng := rand.New(rand.NewPCG(7, 7))
 	told := make(map[string]string) // the last thing said of each burst
 	for round := range 8 {

@@ -140,9 +140,9 @@ func (v *verifier) derivedTotals(ctx context.Context, q querier) error {
 	return rows.Err()
 }
 
-// guards checks that the file still has the triggers and indexes that protect
+// sqliteGuards checks that the file still has the triggers and indexes that protect
 // the journal, word for word, and that SQLite finds its own structures sound.
-func (v *verifier) guards(ctx context.Context, q querier) error {
+func sqliteGuards(ctx context.Context, q querier, v *verifier) error {
 	rows, err := q.QueryContext(ctx, "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
 	if err != nil {
 		return err

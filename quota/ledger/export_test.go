@@ -1,13 +1,42 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 )
 
 // CheckVersion is checkVersion, for the versions that no build has.
 func CheckVersion(version string) error { return checkVersion(version) }
+
+// OnDisk is o for a ledger on a file layer of SQLite that a test has registered.
+func (o Options) OnDisk(vfs string) Options {
+	o.vfs = vfs
+	return o
+}
+
+// Waiting is how many calls no transaction has taken yet.
+func (l *Ledger) Waiting() int {
+	l.waiting.mu.Lock()
+	defer l.waiting.mu.Unlock()
+	return len(l.waiting.calls)
+}
+
+// FailBehindARow is a call that writes a row and fails then.
+func (l *Ledger) FailBehindARow(ctx context.Context, failure error) error {
+	return l.submit(&call{ctx: ctx, run: func(t *txn) error {
+		ev, err := t.book.Begin("nobody")
+		if err == nil {
+			err = t.appendIntent(ev)
+		}
+		return cmp.Or(err, failure)
+	}})
+}
+
+// Patient lets the outcome of a commit be looked for so long.
+func (l *Ledger) Patient(d time.Duration) { l.patience = d }
 
 // LimitPages lets the file grow to n pages and no further, like a full disk.
 func (l *Ledger) LimitPages(ctx context.Context, n int) error {
@@ -33,6 +62,9 @@ func (l *Ledger) Pragmas(ctx context.Context) (journal string, synchronous int, 
 // Schema is the text of schema.sql.
 func Schema() string { return schema }
 
+// PostgresSchema is the text of postgres.sql.
+func PostgresSchema() string { return postgresSchema }
+
 // Row is what a forger may change in a row before the chain is made anew.
 type Row struct {
 	Kind, Burst, Key, Intent, Entries string
@@ -47,6 +79,9 @@ func Forge(ctx context.Context, db *sql.DB, edit map[int64]func(*Row)) error {
 	if err := scan(rows, err, func(r row) error { all = append(all, r); return nil }); err != nil {
 		return err
 	}
+	if _, err := db.ExecContext(ctx, "DELETE FROM journal"); err != nil {
+		return err
+	}
 	var h head
 	for _, r := range all {
 		if change := edit[r.seq]; change != nil {
@@ -59,8 +94,7 @@ func Forge(ctx context.Context, db *sql.DB, edit map[int64]func(*Row)) error {
 		}
 		r.hash = r.sum()
 		h.hash = r.hash
-		if _, err := db.ExecContext(ctx, "INSERT OR REPLACE INTO journal ("+columns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			r.seq, r.recorded, r.epoch, r.kind, r.burst, r.key, r.intent, r.entries, r.prev, r.hash); err != nil {
+		if _, err := db.ExecContext(ctx, intoJournal().statement(1), r.seq, r.recorded, r.epoch, r.kind, r.burst, r.key, r.intent, r.entries, r.prev, r.hash); err != nil {
 			return err
 		}
 	}

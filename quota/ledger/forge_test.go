@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"database/sql"
 	"maps"
 	"slices"
 	"strings"
@@ -134,15 +133,13 @@ func TestVerifyFindsForgedSense(t *testing.T) {
 // rewrite writes the journal anew with edited rows and a chain that fits.
 func (f *fixture) rewrite(edit map[int64]func(*ledger.Row)) {
 	f.t.Helper()
-	db, err := sql.Open("sqlite", f.path+"?_pragma=synchronous(OFF)")
-	f.must(err)
-	db.SetMaxOpenConns(1)
-	for _, s := range []string{"DROP TRIGGER journal_no_update", "DROP TRIGGER journal_no_delete", "DROP TRIGGER journal_next"} {
+	db := behind(f.t, f.path)
+	for _, s := range withoutGuards() {
 		_, err := db.Exec(s)
 		f.must(err)
 	}
 	f.must(ledger.Forge(f.ctx(), db, edit))
-	for _, s := range guards() {
+	for _, s := range withGuards() {
 		_, err := db.Exec(s)
 		f.must(err)
 	}

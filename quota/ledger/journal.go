@@ -20,14 +20,12 @@ import (
 const hashDomain = "spillway.dev/ledger/v1\n"
 
 const (
-	columns   = "seq, recorded, epoch, kind, burst, key, intent, entries, prev, hash"
-	insertRow = "INSERT INTO journal (" + columns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	columns = "seq, recorded, epoch, kind, burst, key, intent, entries, prev, hash"
 
 	selectRows  = "SELECT " + columns + " FROM journal"
 	selectAll   = selectRows + " ORDER BY seq"
-	selectAfter = selectRows + " WHERE seq > ? ORDER BY seq"
-	selectBurst = selectRows + " WHERE burst = ? AND burst <> '' ORDER BY seq"
-	selectOnce  = "SELECT seq, intent FROM journal WHERE burst = ? AND kind = ? AND key = ? AND burst <> ''"
+	selectFrom  = selectRows + " WHERE seq >= $1 ORDER BY seq" // the head first, which must be there
+	selectBurst = selectRows + " WHERE burst = $1 AND burst <> '' ORDER BY seq"
 )
 
 // querier is a database or a transaction.

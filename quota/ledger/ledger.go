@@ -1,5 +1,6 @@
-// Package ledger is the one place where money is booked: an append-only journal
-// in one SQLite file that only ever says yes after the yes is on disk.
+// Package ledger is the one place where money is booked: an append-only journal,
+// in one SQLite file or a PostgreSQL schema, that only ever says yes after the
+// yes is on disk.
 //
 // Every change is one journal row: what was asked for, the two-sided entries
 // that it moved, and a SHA-256 hash that chains it to the row before. Balances
@@ -16,9 +17,12 @@
 //   - Only the newest leader writes. The epoch is compared inside the
 //     transaction; an older one gets quota.ErrStaleEpoch, even for a repetition.
 //
-// Writing is serial: one connection, BEGIN IMMEDIATE, WAL with synchronous=FULL.
-// Several processes may open one file; each reads up to the newest row inside
-// its transaction before it decides. When the file can't be read or written
+// Writing is serial. In SQLite: one connection, BEGIN IMMEDIATE, WAL with
+// synchronous=FULL. In PostgreSQL: one row is the lock, synchronous_commit is on.
+// Calls that wait at the same time share a transaction and its sync; a refusal
+// concerns only the call that got it, and each is answered after the sync.
+// Several processes may open one ledger; each reads up to the newest row inside
+// its transaction before it decides. When it can't be read or written
 // nothing is booked and the error says so: no answer means no.
 //
 // A [Ledger] is safe for concurrent use.
@@ -45,28 +49,27 @@ type Options struct {
 	Now func() time.Time
 	// ReadOnly opens an existing file and changes nothing in it.
 	ReadOnly bool
+
+	vfs string // SQLite's file layer; "" is the system's
 }
 
-// Ledger is one open ledger file.
+// Ledger is one open ledger.
 type Ledger struct {
-	path  string
+	*database
+	path  string // as it is told to people
 	now   func() time.Time
 	read  *sql.DB
 	write *sql.DB // one connection; nil when open for reading only
 
-	mu   sync.Mutex // one writer; guards what follows
-	stmt statements
-	head head
-	book quota.Book
-}
+	waiting queue
+	turn    chan struct{} // held by whoever commits
 
-// statements are prepared on the writing connection.
-type statements struct {
-	after  *sql.Stmt // rows behind the head
-	once   *sql.Stmt // the row of an idempotency key
-	insert *sql.Stmt // a journal row
-	seen   *sql.Stmt // the key of a usage record
-	total  *sql.Stmt // usage of one hour
+	mu       sync.Mutex           // guards what follows
+	prepared map[string]*sql.Stmt // on the writing connection, by their text
+	head     head                 // the newest row that was read
+	newest   head                 // the newest row that is known to be committed
+	book     quota.Book
+	broken   error // why nothing is written any more
 }
 
 // Close ends the use of the file. What was answered with yes is on disk before.
@@ -87,7 +90,7 @@ func (l *Ledger) Close() error {
 func (l *Ledger) Book(ctx context.Context) (quota.Book, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rows, err := l.read.QueryContext(ctx, selectAfter, l.head.seq)
+	rows, err := l.read.QueryContext(ctx, selectFrom, l.head.seq)
 	if err := l.catchUp(rows, err); err != nil {
 		return quota.Book{}, explain(l.path, err)
 	}
@@ -114,7 +117,7 @@ func (l *Ledger) Account(ctx context.Context, burst string) (quota.Account, erro
 func (l *Ledger) closes(ctx context.Context) ([]quota.Closed, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rows, err := l.read.QueryContext(ctx, selectAfter, l.head.seq)
+	rows, err := l.read.QueryContext(ctx, selectFrom, l.head.seq)
 	if err := l.catchUp(rows, err); err != nil {
 		return nil, explain(l.path, err)
 	}

@@ -31,29 +31,30 @@ const (
 	minSQLite     = "3.51.3"         // older ones can corrupt a WAL that two connections use
 )
 
-// Open opens the ledger in the file at path and creates it when there is none
-// (not with ReadOnly). A file that is broken, write-protected or not a ledger is
-// refused with what is wrong and what to do; so is a SQLite library that is too old.
+// Open opens the ledger in the file at path, or in the PostgreSQL schema of a URL
+// (postgres://...), and creates it when there is none (not with ReadOnly). What is
+// broken, can't be written or is no ledger is refused with what is wrong and what to
+// do; so is a SQLite library or a server that would not keep what it was told.
 func Open(ctx context.Context, path string, o Options) (*Ledger, error) {
-	abs, err := checkPath(path, o.ReadOnly)
-	if err != nil {
-		return nil, err
-	}
-	l := &Ledger{path: path, now: o.Now}
+	l := &Ledger{database: sqliteFile(), path: Name(path), now: o.Now, turn: make(chan struct{}, 1)}
 	if l.now == nil {
 		l.now = time.Now
 	}
-	if err := l.open(ctx, abs, o.ReadOnly); err != nil {
+	open := l.openFile
+	if isPostgres(path) {
+		open = l.openPostgres
+	}
+	if err := open(ctx, path, o); err != nil {
 		if l.read != nil {
 			_ = l.read.Close() // the first error is the one to tell
 		}
 		if l.write != nil {
 			_ = l.write.Close()
 		}
-		if sqliteCode(err) == sqlite3.SQLITE_OK {
-			return nil, fmt.Errorf("ledger %s: %w", path, err)
+		if explained := explain(l.path, err); explained != err { //nolint:errorlint // is it the same one
+			return nil, explained
 		}
-		return nil, explain(path, err)
+		return nil, fmt.Errorf("ledger %s: %w", l.path, err)
 	}
 	return l, nil
 }
@@ -62,42 +63,48 @@ func Open(ctx context.Context, path string, o Options) (*Ledger, error) {
 func checkPath(path string, readOnly bool) (abs string, err error) {
 	abs, err = filepath.Abs(path)
 	if path == "" || err != nil {
-		return "", fmt.Errorf("ledger %q: this names no file; give the path of the ledger", path)
+		return "", errors.New("this names no file; give the path of the ledger")
 	}
 	info, err := os.Stat(abs)
 	switch {
 	case err == nil && !info.Mode().IsRegular():
-		return "", fmt.Errorf("ledger %s: this is not a file but %s; give the path of the ledger file", path, info.Mode().Type())
+		return "", fmt.Errorf("this is not a file but %s; give the path of the ledger file", info.Mode().Type())
 	case err == nil && readOnly:
 		return abs, nil
 	case err == nil:
 		// SQLite would open it for reading and fail at the first booking. The
 		// file must not be opened here: closing it would drop SQLite's locks.
 		if err := unix.Faccessat(unix.AT_FDCWD, abs, unix.W_OK, unix.AT_EACCESS); err != nil {
-			return "", fmt.Errorf("ledger %s: it can't be written; give this user the right, or open it for reading only: %w", path, err)
+			return "", fmt.Errorf("it can't be written; give this user the right, or open it for reading only: %w", err)
 		}
 		return abs, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("ledger %s: it can't be looked at; check the rights on its folder: %w", path, err)
+		return "", fmt.Errorf("it can't be looked at; check the rights on its folder: %w", err)
 	case readOnly:
-		return "", fmt.Errorf("ledger %s: there is no such file; check the path: %w", path, err)
+		return "", fmt.Errorf("there is no such file; check the path: %w", err)
 	}
 	if _, err := os.Stat(filepath.Dir(abs)); err != nil {
-		return "", fmt.Errorf("ledger %s: its folder does not exist; create it first: %w", path, err)
+		return "", fmt.Errorf("its folder does not exist; create it first: %w", err)
 	}
 	return abs, nil
 }
 
-func (l *Ledger) open(ctx context.Context, abs string, readOnly bool) error {
-	var err error
-	if readOnly {
-		return l.openReadOnly(ctx, abs)
+func (l *Ledger) openFile(ctx context.Context, path string, o Options) error {
+	abs, err := checkPath(path, o.ReadOnly)
+	if err != nil {
+		return err
+	}
+	if o.ReadOnly {
+		return l.openReadOnly(ctx, abs, o)
 	}
 	// Neither parameter touches the file: what it is gets checked first.
-	if l.write, err = sql.Open("sqlite", dsn(abs, "mode=rwc", "synchronous(FULL)")); err != nil {
+	if l.write, err = sql.Open("sqlite", o.dsn(abs, "mode=rwc", "synchronous(FULL)")); err != nil {
 		return err
 	}
 	l.write.SetMaxOpenConns(1)
+	// As SQLite does wherever it is built by its own rules: the time stamps of
+	// the file need not be on the disk. An error says that there is no such call.
+	_, _ = sqlite.Fdatasync(true)
 	if err := checkLibrary(ctx, l.write); err != nil {
 		return err
 	}
@@ -110,20 +117,25 @@ func (l *Ledger) open(ctx context.Context, abs string, readOnly bool) error {
 	if err := l.prepare(ctx); err != nil {
 		return err
 	}
-	if l.read, err = sql.Open("sqlite", dsn(abs, "mode=rw", "query_only(1)")); err != nil {
+	if l.read, err = sql.Open("sqlite", o.dsn(abs, "mode=rw", "query_only(1)")); err != nil {
 		return err
 	}
 	l.read.SetMaxOpenConns(readers)
 	return l.read.PingContext(ctx)
 }
 
+// prepare prepares what every transaction runs.
 func (l *Ledger) prepare(ctx context.Context) error {
-	for query, stmt := range map[string]**sql.Stmt{
-		selectAfter: &l.stmt.after, selectOnce: &l.stmt.once,
-		insertRow: &l.stmt.insert, insertSeen: &l.stmt.seen, insertTotal: &l.stmt.total,
-	} {
+	statements := []string{selectFrom, l.known, l.seen}
+	for _, b := range bulks() {
+		for _, size := range bulkSizes() {
+			statements = append(statements, b.statement(size))
+		}
+	}
+	l.prepared = make(map[string]*sql.Stmt, len(statements))
+	for _, s := range statements {
 		var err error
-		if *stmt, err = l.write.PrepareContext(ctx, query); err != nil {
+		if l.prepared[s], err = l.write.PrepareContext(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -132,11 +144,11 @@ func (l *Ledger) prepare(ctx context.Context) error {
 
 // openReadOnly also reads a file on a medium or in a folder that can't be
 // written, as long as no write-ahead log lies beside it.
-func (l *Ledger) openReadOnly(ctx context.Context, abs string) error {
+func (l *Ledger) openReadOnly(ctx context.Context, abs string, o Options) error {
 	var first error
 	for _, mode := range []string{"mode=ro", "mode=ro&immutable=1"} {
 		var err error
-		if l.read, err = sql.Open("sqlite", dsn(abs, mode, "query_only(1)")); err != nil {
+		if l.read, err = sql.Open("sqlite", o.dsn(abs, mode, "query_only(1)")); err != nil {
 			return err
 		}
 		l.read.SetMaxOpenConns(readers)
@@ -160,8 +172,11 @@ func (l *Ledger) openReadOnly(ctx context.Context, abs string) error {
 }
 
 // dsn builds the name under which the driver opens the file.
-func dsn(abs, mode string, pragma string) string {
+func (o Options) dsn(abs, mode, pragma string) string {
 	u := url.URL{Scheme: "file", Path: abs}
+	if o.vfs != "" {
+		mode += "&vfs=" + url.QueryEscape(o.vfs)
+	}
 	return fmt.Sprintf("%s?%s&_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=%s",
 		u.String(), mode, busyTimeout.Milliseconds(), pragma)
 }
@@ -210,10 +225,16 @@ func identify(ctx context.Context, q querier) (bool, error) {
 		return false, nil
 	case application != applicationID:
 		return false, errors.New("this is the database of another program; give the path of the ledger")
-	case version != schemaVersion:
-		return false, fmt.Errorf("its layout has version %d and this program knows version %d; use the Spillway that wrote it, or a newer one", version, schemaVersion)
 	}
-	return true, nil
+	return true, checkLayout(version)
+}
+
+// checkLayout refuses a layout that this program does not know.
+func checkLayout(version int64) error {
+	if version != schemaVersion {
+		return fmt.Errorf("its layout has version %d and this program knows version %d; use the Spillway that wrote it, or a newer one", version, schemaVersion)
+	}
+	return nil
 }
 
 // create turns an empty file into a ledger and leaves a ledger as it is. It
@@ -273,6 +294,20 @@ func sqliteCode(err error) int {
 // errBroken marks errors about rows that are not what was once written.
 var errBroken = errors.New("the journal was changed")
 
+// sqliteFile is a ledger in a file of its own.
+func sqliteFile() *database {
+	return &database{
+		known: `SELECT j.burst, j.kind, j.key, j.seq, j.intent FROM json_each($1) AS asked CROSS JOIN journal AS j
+ON j.burst = asked.value ->> 0 AND j.kind = asked.value ->> 1 AND j.key = asked.value ->> 2 AND j.burst <> ''`,
+		seen: `SELECT s.stream, s.n, s.digest FROM json_each($1) AS asked CROSS JOIN usage_seen AS s
+ON s.stream = unhex(asked.value ->> 0) AND s.n = asked.value ->> 1`,
+		view:   sql.TxOptions{ReadOnly: true},
+		guards: sqliteGuards,
+		lost:   func(error) bool { return false },
+		sound:  "the triggers and indexes that protect the journal are in place, and the file is sound",
+	}
+}
+
 // explain says in one sentence what is wrong with the file and what to do.
 // Refusals that are not about the file pass as they are.
 func explain(path string, err error) error {
@@ -297,7 +332,15 @@ func explain(path string, err error) error {
 	case sqlite3.SQLITE_IOERR:
 		return say("the disk reports an error", "check the disk and its free space, then verify the ledger")
 	}
-	if errors.Is(err, errBroken) {
+	if errors.Is(err, errCut) {
+		return say("it lacks rows that this process knows to be booked: a backup or a standby that was behind has taken its place",
+			"stop spending, compare it with what the providers list and with signed heads, then start this process again")
+	}
+	if reason, remedy := explainPostgres(err); reason != "" {
+		err = oneLine{err}
+		return say(reason, remedy)
+	}
+	if _, ok := errors.AsType[*unfitError](err); ok || errors.Is(err, errBroken) {
 		return fmt.Errorf("ledger %s: %w", path, err)
 	}
 	return err

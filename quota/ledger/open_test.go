@@ -1,3 +1,5 @@
+//go:build !postgres
+
 package ledger_test
 
 import (
@@ -174,31 +176,23 @@ func TestAWriteProtectedFile(t *testing.T) {
 	}
 }
 
-// Two processes that create one file at once end up with one ledger.
-func TestCreatedByTwoAtOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ledger.db")
-	errs := make(chan error, 8)
-	for range cap(errs) {
-		go func() {
-			l, err := ledger.Open(context.Background(), path, ledger.Options{})
-			if err == nil {
-				_, err = l.BeginEpoch(context.Background(), "a")
-				err = errors.Join(err, l.Close())
-			}
-			errs <- err
-		}()
-	}
-	for range cap(errs) {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
-	}
-	l, err := ledger.Open(context.Background(), path, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if r, err := l.Verify(context.Background()); err != nil || !r.OK || r.Epoch != int64(cap(errs)) {
-		t.Errorf("report %v, %v", r, err)
+func TestReadingACopy(t *testing.T) {
+	f := newFixture(t)
+	_, err := f.Reserve(f.ctx(), f.epoch, burst("a", "4"))
+	f.must(err)
+	f.must(f.Close())
+	data, err := os.ReadFile(f.path)
+	f.must(err)
+	path := filepath.Join(t.TempDir(), "copy.db")
+	f.must(os.WriteFile(path, data, 0o400))
+	f.readsOnly(t, path)
+}
+
+func TestTheFileIsDurable(t *testing.T) {
+	f := newFixture(t)
+	journal, synchronous, err := f.Pragmas(f.ctx())
+	f.must(err)
+	if journal != "wal" || synchronous != 2 {
+		t.Errorf("journal_mode=%s, synchronous=%d; want wal and 2 (FULL)", journal, synchronous)
 	}
 }

@@ -77,22 +77,22 @@ func (v *View) Export(ctx context.Context, w io.Writer) error {
 // the ledger stays empty. A ledger with rows is [ErrNotEmpty].
 func (l *Ledger) Import(ctx context.Context, from io.Reader) (Report, error) {
 	var report Report
-	err := l.inTx(ctx, func(t *txn) error {
+	err := l.submit(&call{ctx: ctx, alone: true, run: func(t *txn) error {
 		if t.head.seq > 0 {
 			return fmt.Errorf("ledger %s: %w: it has %d rows; import into a new file", l.path, ErrNotEmpty, t.head.seq)
 		}
 		if err := t.take(ctx, json.NewDecoder(from)); err != nil {
 			return fmt.Errorf("import into ledger %s: %w; nothing was imported", l.path, err)
 		}
-		var err error
-		if report, err = verify(t.ctx, t.tx, l.path, nil); err != nil {
-			return err
+		err := t.flush()
+		if err == nil {
+			report, err = l.verify(t.ctx, t.tx, nil)
 		}
-		if !report.OK {
-			return fmt.Errorf("import into ledger %s: %s; nothing was imported", l.path, report.Findings[0])
+		if err == nil && !report.OK {
+			err = fmt.Errorf("import into ledger %s: %s; nothing was imported", l.path, report.Findings[0])
 		}
-		return nil
-	})
+		return err
+	}})
 	return report, err
 }
 
@@ -162,11 +162,11 @@ func (t *txn) takeRow(r row) error {
 	if _, err := r.take(&t.book); err != nil {
 		return err
 	}
-	t.dirty = true
-	if err := t.insert(r); err != nil {
-		return err
+	if t.stage(r); len(t.rows) == maxGroup {
+		if err := t.flush(); err != nil {
+			return err
+		}
 	}
-	t.head = r.head()
 	if quota.Kind(r.kind) != quota.KindUsage {
 		return nil
 	}
@@ -174,8 +174,12 @@ func (t *txn) takeRow(r row) error {
 	if err != nil {
 		return r.broken(err.Error())
 	}
-	for _, u := range records {
-		if isNew, err := t.see(u); err != nil || !isNew {
+	fresh, _, err := t.see(records)
+	if err != nil {
+		return err
+	}
+	for i, u := range records {
+		if i >= len(fresh) || fresh[i] != u {
 			return r.broken(fmt.Sprintf("it books usage record %d of node %q a second time", u.Seq, u.Node))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,10 +43,10 @@ func eventful(t *testing.T) *fixture {
 	return f
 }
 
-// into imports an export into a new file.
+// into imports an export into a new ledger.
 func into(t *testing.T, export []byte) (*ledger.Ledger, ledger.Report, error) {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), filepath.Join(t.TempDir(), "new.db"), ledger.Options{})
+	l, err := ledger.Open(t.Context(), fresh(t), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +86,44 @@ func TestAnImportedLedgerIsTheSame(t *testing.T) {
 	} else {
 		want(t, err, ledger.ErrNotEmpty)
 	}
+}
+
+// A backup is an export that is taken while others write, and an import is its
+// check: it is one moment of the journal, whole, and the running ledger goes on
+// from just there.
+// cases: C-49 benbjohnson/litestream#752, #781, #1164
+func TestABackupBesideWriters(t *testing.T) {
+	f := newFixture(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				uid := fmt.Sprintf("%d-%d", w, i)
+				_, err := f.Reserve(f.ctx(), f.epoch, burst(uid, "1"))
+				if err == nil {
+					_, err = f.Settle(f.ctx(), f.epoch, settlement(uid, "0"))
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for backups, last := 0, int64(0); backups < 5 && !t.Failed(); {
+		_, backup, err := into(t, f.exported())
+		f.must(err)
+		if backup.Rows > last {
+			backups, last = backups+1, backup.Rows
+		}
+		now, err := f.Verify(f.ctx(), ledger.Head{Rows: backup.Rows, Hash: backup.Head, At: backup.Last})
+		if f.must(err); !now.OK || now.Rows < backup.Rows {
+			t.Fatalf("a backup of %d rows is not where the ledger was:\n%s", backup.Rows, now)
+		}
+	}
+	stop()
+	writers.Wait()
 }
 
 // What is not the whole journal as it was written is not imported, not a row of it.

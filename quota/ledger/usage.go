@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"spillway.dev/spillway/quota"
@@ -176,24 +177,20 @@ func addTotals(totals map[totalKey]int64, u quota.Usage, closed time.Time) {
 // (quota.ErrInvalid, quota.ErrConflict); the others of the batch are booked, and
 // sending the batch again would change nothing: acknowledge it and tell somebody.
 func (l *Ledger) RecordUsage(ctx context.Context, epoch int64, records []quota.Usage) error {
-	var refused []error
-	err := l.asLeader(ctx, epoch, func(t *txn) error {
+	var invalid, conflicts []error
+	valid := make([]quota.Usage, 0, len(records))
+	for _, u := range records {
+		if err := u.Validate(); err != nil {
+			invalid = append(invalid, err)
+			continue
+		}
+		valid = append(valid, u.Normal())
+	}
+	err := l.asLeader(ctx, epoch, onceKey{}, func(t *txn) error {
 		var fresh []quota.Usage
-		for _, u := range records {
-			if err := u.Validate(); err != nil {
-				refused = append(refused, err)
-				continue
-			}
-			u = u.Normal()
-			isNew, err := t.see(u)
-			switch {
-			case errors.Is(err, quota.ErrConflict):
-				refused = append(refused, err)
-			case err != nil:
-				return err
-			case isNew:
-				fresh = append(fresh, u)
-			}
+		var err error
+		if fresh, conflicts, err = t.see(valid); err != nil {
+			return err
 		}
 		for part := range slices.Chunk(fresh, maxBatch) {
 			if err := t.appendUsage(part); err != nil {
@@ -205,32 +202,85 @@ func (l *Ledger) RecordUsage(ctx context.Context, epoch int64, records []quota.U
 	if err != nil {
 		return err
 	}
+	refused := slices.Concat(invalid, conflicts)
 	if n := len(refused); n > maxRefused {
 		refused = append(refused[:maxRefused], fmt.Errorf("and %d more", n-maxRefused))
 	}
 	return errors.Join(refused...)
 }
 
-// see notes the key of u and reports whether it is new.
-func (t *txn) see(u quota.Usage) (bool, error) {
-	s := streamOf(u)
-	sum := digest(u)
-	result, err := t.tx.StmtContext(t.ctx, t.stmt.seen).ExecContext(t.ctx, s[:], u.Seq, sum)
+// seenKey is the key of a usage record.
+type seenKey struct {
+	writer stream
+	n      int64
+}
+
+// see notes the keys of records and returns those that are new, in their order,
+// and why some are refused: what their key said before was something else.
+func (t *txn) see(records []quota.Usage) (fresh []quota.Usage, refused []error, err error) {
+	keys := seenKeys(records)
+	before, err := t.seenBefore(keys)
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
-	if n, err := result.RowsAffected(); err != nil || n == 1 {
-		return err == nil, err
+	var noted []seenKey
+	for i, u := range records {
+		sum := digest(u)
+		switch old, seen := before[keys[i]]; {
+		case !seen:
+			before[keys[i]] = sum
+			fresh, noted = append(fresh, u), append(noted, keys[i])
+		case old != sum:
+			refused = append(refused, fmt.Errorf("usage record %d of node %q, boot %q: %w; the first one stands", u.Seq, u.Node, u.Boot, quota.ErrConflict))
+		}
 	}
-	var before int64
-	err = t.tx.QueryRowContext(t.ctx, "SELECT digest FROM usage_seen WHERE stream = ? AND n = ?", s[:], u.Seq).Scan(&before)
+	return fresh, refused, t.insert(intoSeen(), len(noted), func(i int) []any {
+		return []any{noted[i].writer[:], noted[i].n, before[noted[i]]}
+	})
+}
+
+// seenKeys are the keys of records; each writer's name is hashed once.
+func seenKeys(records []quota.Usage) []seenKey {
+	writers := make(map[[3]string]stream)
+	keys := make([]seenKey, 0, len(records))
+	for _, u := range records {
+		name := [3]string{u.Node, u.Boot, u.Journal}
+		writer, known := writers[name]
+		if !known {
+			writer = streamOf(u)
+			writers[name] = writer
+		}
+		keys = append(keys, seenKey{writer, u.Seq})
+	}
+	return keys
+}
+
+// seenBefore looks up the digests of records that are in the journal.
+func (t *txn) seenBefore(keys []seenKey) (map[seenKey]int64, error) {
+	before := make(map[seenKey]int64, len(keys))
+	var list strings.Builder
+	for i, k := range keys {
+		fmt.Fprintf(&list, "%c[\"%x\",%d]", "[,"[min(i, 1)], k.writer, k.n)
+	}
+	if len(keys) == 0 {
+		return before, nil
+	}
+	rows, err := t.query(t.seen, list.String()+"]")
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if before != sum {
-		return false, fmt.Errorf("usage record %d of node %q, boot %q: %w; the first one stands", u.Seq, u.Node, u.Boot, quota.ErrConflict)
+	defer rows.Close() //nolint:errcheck // Err says it
+	for rows.Next() {
+		var id []byte
+		var k seenKey
+		var sum int64
+		if err := rows.Scan(&id, &k.n, &sum); err != nil {
+			return nil, err
+		}
+		copy(k.writer[:], id)
+		before[k] = sum
 	}
-	return false, nil
+	return before, rows.Err()
 }
 
 // appendUsage appends one row of records that are all new, and sums them up.
@@ -251,14 +301,11 @@ func (t *txn) sumUp(records []quota.Usage) error {
 	for _, u := range records {
 		addTotals(totals, u, t.book.ClosedUntil())
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(totals), compareTotals) {
-		_, err := t.tx.StmtContext(t.ctx, t.stmt.total).ExecContext(t.ctx, k.hour, k.tenant, k.namespace, k.owner, k.pod,
-			k.burst, k.node, k.model, k.phase, k.source, totals[k])
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	keys := slices.SortedFunc(maps.Keys(totals), compareTotals)
+	return t.insert(intoTotal(), len(keys), func(i int) []any {
+		k := keys[i]
+		return []any{k.hour, k.tenant, k.namespace, k.owner, k.pod, k.burst, k.node, k.model, k.phase, k.source, totals[k]}
+	})
 }
 
 // compareTotals orders as the primary key of usage_total does.
@@ -269,12 +316,9 @@ func compareTotals(a, b totalKey) int {
 }
 
 const (
-	insertSeen  = "INSERT INTO usage_seen (stream, n, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-	insertTotal = `INSERT INTO usage_total (hour, tenant, namespace, owner, pod, burst, node, model, phase, source, share_seconds)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET share_seconds = share_seconds + excluded.share_seconds`
 	selectTotals = `SELECT tenant, namespace, owner, pod, burst, node, model, phase, source, sum(share_seconds) FROM usage_total
-WHERE (?1 = '' OR tenant = ?1) AND (?2 = '' OR namespace = ?2) AND (?3 = '' OR owner = ?3) AND (?4 = '' OR burst = ?4)
-AND (?5 = '' OR node = ?5) AND hour >= ?6 AND hour < ?7 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9`
+WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR namespace = $2) AND ($3 = '' OR owner = $3) AND ($4 = '' OR burst = $4)
+AND ($5 = '' OR node = $5) AND hour >= $6 AND hour < $7 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9`
 )
 
 // UsageSeconds sums up usage by pod, node and phase, sorted. Usage of no length

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -25,20 +24,20 @@ import (
 // With heads that were kept elsewhere ([ReadHeads]) it also finds a journal that
 // was cut off or written anew behind everybody's back, up to the newest of them.
 func (l *Ledger) Verify(ctx context.Context, heads ...Head) (Report, error) {
-	tx, err := l.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := l.read.BeginTx(ctx, &l.view)
 	if err != nil {
 		return Report{}, explain(l.path, err)
 	}
 	defer tx.Rollback() //nolint:errcheck // it has only read
-	report, err := verify(ctx, tx, l.path, heads)
+	report, err := l.verify(ctx, tx, heads)
 	if err != nil {
 		return Report{}, explain(l.path, err)
 	}
 	return report, nil
 }
 
-func verify(ctx context.Context, q querier, path string, heads []Head) (Report, error) {
-	v := newVerifier(path)
+func (l *Ledger) verify(ctx context.Context, q querier, heads []Head) (Report, error) {
+	v := newVerifier(l.path)
 	v.expect(heads)
 	err := readAhead(ctx, q, rowsOf{query: selectAll, read: prepare}, func(p prepared) error {
 		v.row(p)
@@ -50,13 +49,13 @@ func verify(ctx context.Context, q querier, path string, heads []Head) (Report, 
 	if err := v.derived(ctx, q); err != nil {
 		return Report{}, err
 	}
-	if err := v.guards(ctx, q); err != nil {
+	if err := l.guards(ctx, q, v); err != nil {
 		return Report{}, err
 	}
 	if err := v.reposts(ctx, q); err != nil {
 		return Report{}, err
 	}
-	return v.finish(), nil
+	return v.finish(l.database), nil
 }
 
 // verifier is what one pass over the journal knows so far. It grows with open
@@ -241,7 +240,7 @@ func (v *verifier) held(h quota.Hold, c money.Currency) (spent, reserved int64) 
 }
 
 // finish makes the checks that need the whole journal.
-func (v *verifier) finish() Report {
+func (v *verifier) finish(d *database) Report {
 	v.missed()
 	sums := make(map[money.Currency]int64)
 	for a, nano := range v.balances {
@@ -271,6 +270,6 @@ func (v *verifier) finish() Report {
 		return cmp.Or(cmp.Compare(uint64(a.Seq-1), uint64(b.Seq-1)), cmp.Compare(a.What, b.What)) // 0 comes last
 	})
 	v.report.OK = len(v.report.Findings) == 0
-	v.report.Checked, v.report.NotChecked = checked(v.report), notChecked(v.report)
+	v.report.Checked, v.report.NotChecked = append(checked(v.report), d.sound), append(notChecked(v.report), d.unsound...)
 	return v.report
 }

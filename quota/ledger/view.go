@@ -16,6 +16,7 @@ import (
 // View is the ledger at one moment, for reports: whatever is booked meanwhile,
 // all that is read through one View fits together.
 type View struct {
+	*database
 	path string
 	tx   *sql.Tx
 }
@@ -41,12 +42,12 @@ type Balance struct {
 // View calls f with the ledger as it is now. It takes no lock that a writer
 // would wait for.
 func (l *Ledger) View(ctx context.Context, f func(*View) error) error {
-	tx, err := l.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := l.read.BeginTx(ctx, &l.view)
 	if err != nil {
 		return explain(l.path, err)
 	}
 	defer tx.Rollback() //nolint:errcheck // it has only read
-	return f(&View{path: l.path, tx: tx})
+	return f(&View{database: l.database, path: l.path, tx: tx})
 }
 
 // State replays the journal. It fails at the first row that is not what was once
@@ -150,7 +151,7 @@ func (v *View) Usage(ctx context.Context, f quota.UsageFilter) ([]quota.UsageTot
 }
 
 const selectHours = `SELECT hour, namespace, burst, model, sum(share_seconds) FROM usage_total
-WHERE (?1 = '' OR tenant = ?1) AND hour >= ?2 AND hour < ?3 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
+WHERE ($1 = '' OR tenant = $1) AND hour >= $2 AND hour < $3 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
 
 // UsageHours sums up the usage of one tenant, or of all with "", by UTC hour,
 // from the hour of from until that of until; both must be whole hours.

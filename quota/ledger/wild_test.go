@@ -90,7 +90,7 @@ func TestWhatIsBookedVerifies(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := &wild{T: r, f: newFixture(t)}
 		w.f.must(w.f.Close())
-		w.f.path += "-wild"
+		w.f.path = fresh(t)
 		w.f.Ledger = w.f.open()
 		w.f.lead()
 		w.f.must(w.budgets())
@@ -145,7 +145,7 @@ func (w *wild) reported(report ledger.Report) {
 	if sum != 0 || s.Head != report.Head || pending != -balances["tenant/vision/committed"] || overrun != balances["operator/overrun"] || charged != balances["tenant/vision/spend"] {
 		w.Fatalf("pending %d, overrun %d, charged %d at head %s; the balances are %v at %s", pending, overrun, charged, s.Head, balances, report.Head)
 	}
-	l, err := ledger.Open(w.f.ctx(), w.f.path+"-imported", ledger.Options{})
+	l, err := ledger.Open(w.f.ctx(), fresh(w.f.t), ledger.Options{})
 	w.f.must(err)
 	imported, err := l.Import(w.f.ctx(), bytes.NewReader(w.f.exported()))
 	if err != nil || imported.Head != report.Head {
