@@ -183,7 +183,7 @@ func (p *pass) driver(ctx context.Context) (providers.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Bound(d, p.timing.Call), nil
+	return providers.Wrap(d, Bound(p.timing.Call)), nil
 }
 
 // did reports an outside act to the hook. Its error means that the process was
