@@ -73,7 +73,7 @@ e2e: openstack ## run the crash and guard stories again, and the driver against 
 	@go test -count=1 -timeout 10m -v -run '^TestGuards$$' ./e2e
 	@go test -count=1 -timeout 40m -v ./e2e/stories
 
-openstack: build ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 2 GB in bin/.built)
+openstack: build ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 0.7 GB in bin/.built)
 	@go test -count=1 -timeout 40m -v -tags openstack -artifacts -outputdir $(CURDIR)/bin ./e2e/openstack
 
 bench: build ## measure one area and hold it to its goals: make bench AREA=planner
