@@ -34,7 +34,7 @@ CAPI_CRDS   = bin/.built/crds-$(shell sha256sum go.mod | cut -c1-16)
 AREAS := planner providers ledger datasync agent sim
 GENERATED_SUM = find autoscaler/api charts/spillway/crds -name 'zz_generated*' -o -name '*.yaml' | sort | xargs sha256sum
 
-.PHONY: help build binaries test check bench demo e2e openstack lint generate clean
+.PHONY: help build binaries test check bench peers demo e2e openstack lint generate clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ bench: build ## measure one area and hold it to its goals: make bench AREA=plann
 	  echo "bench: AREA=$(AREA) is unknown; say make bench AREA=$(subst $() ,|,$(AREAS))" >&2; exit 2; fi
 	@mkdir -p bench-out
 	@go run ./e2e/benchgoals $(AREA) bench-out/$(AREA).txt
+
+peers: ## the planner beside karpenter's scheduler: the same pods, types and prices, in a module of its own
+	@cd e2e/bench/karpenter && go vet . && go run .
 
 check: lint ## hold the code to its rules: format, vet, staticcheck, architecture, generated code
 	@echo "check: architecture and structure"

@@ -48,6 +48,7 @@ func mayImport() map[string]string {
 		"autoscaler/bootstrap": "nodeagent/link",
 		"autoscaler/observe": "autoscaler/api/v1alpha1 autoscaler/placement autoscaler/plan " +
 			"autoscaler/policy datasync providers quota quota/ledger quota/money",
+		"autoscaler/inquiry": "autoscaler/observe autoscaler/plan",
 		"autoscaler/capi": "autoscaler/api/v1alpha1 autoscaler/api/infrastructure/v1alpha1 " +
 			"autoscaler/api/controlplane/v1alpha1 autoscaler/infra",
 		"autoscaler/infra": "autoscaler/api/v1alpha1 autoscaler/api/infrastructure/v1alpha1 " +

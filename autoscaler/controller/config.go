@@ -7,7 +7,7 @@
 // its lead can neither reserve nor buy. A process that loses its lead ends.
 //
 // Vocabulary: the data folder holds what must outlive the process (ledger,
-// keys, records); the link is where agents dial in; a dialer makes the driver
+// keys, records); the link is where agents dial in; the desk is where people ask; a dialer makes the driver
 // of a provider from its object and its credential.
 package controller
 
@@ -54,6 +54,9 @@ type Config struct {
 
 	// Link and Gate are host:port to listen on, as the burst nodes reach them.
 	Link, Gate string
+	// People is host:port to listen on for those who ask, as the API server
+	// reaches it: see package inquiry. Empty listens nowhere.
+	People string
 	// Store is the source store as this process reaches it; StoreAddress is
 	// host:port as the jobs write it.
 	Store        *url.URL

@@ -134,7 +134,7 @@ func (p *process) addPlanning(ctx context.Context) error {
 		},
 	}
 	cycle := &lifecycle.Cycle{
-		Client: p.mgr.GetClient(), Observe: observer.State, Teller: p.pods(), Decided: func(s plan.State, d plan.Plan) { p.meters.decided(d); p.capture(s, d) },
+		Client: p.mgr.GetClient(), Observe: observer.State, Teller: p.pods(), Decided: p.decided,
 		Wake: wake, Every: p.CycleEvery, Idle: p.CycleIdle, Log: p.Log,
 	}
 	if err := p.mgr.Add(cycle); err != nil {
@@ -158,6 +158,15 @@ func (p *process) addPlanning(ctx context.Context) error {
 		demand.Watches(w.Object(), &handler.EnqueueRequestForObject{}, spec)
 	}
 	return demand.Complete(nudge)
+}
+
+// decided sees every state with its plan.
+func (p *process) decided(s plan.State, d plan.Plan) {
+	p.meters.decided(d)
+	if p.desk != nil {
+		p.desk.Hang(s, d)
+	}
+	p.capture(s, d)
 }
 
 // captureEvery is how old the newest captured state may get. To write one down

@@ -29,6 +29,7 @@ import (
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/capi"
 	"spillway.dev/spillway/autoscaler/infra"
+	"spillway.dev/spillway/autoscaler/inquiry"
 	"spillway.dev/spillway/autoscaler/lifecycle"
 	"spillway.dev/spillway/autoscaler/observe"
 	"spillway.dev/spillway/datasync/stager"
@@ -51,7 +52,8 @@ type process struct {
 	meters   *meters
 	table    observe.Table // of kinds of work
 	watched  []observe.Watched
-	captured time.Time // when a state was last written down
+	captured time.Time       // when a state was last written down
+	desk     *inquiry.Server // nil without an address for it
 }
 
 // Scheme registers every kind that the controller reads or writes.
@@ -91,7 +93,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := p.openCluster(); err != nil {
 		return err
 	}
-	for _, add := range []func(context.Context) error{p.addServers, p.addCAPI, p.addLife, p.addPlanning, p.addSweeper} {
+	for _, add := range []func(context.Context) error{p.addServers, p.addPeople, p.addCAPI, p.addLife, p.addPlanning, p.addSweeper} {
 		if err := add(ctx); err != nil {
 			return err
 		}
@@ -155,6 +157,7 @@ func (p *process) openCluster() error {
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: home, &clusterv1.Machine{}: home, &infrav1.SpillwayMachine{}: home, &controlplanev1.OnPremControlPlane{}: home,
 	}
+	options.Cache.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: (&observe.LeanPods{}).Transform}
 	for _, w := range p.watched {
 		options.Cache.ByObject[w.Object()] = cache.ByObject{Transform: w.Lean}
 	}

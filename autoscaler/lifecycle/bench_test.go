@@ -311,7 +311,7 @@ func (y *yard) register(v *capi.View) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
 	node.Spec.ProviderID = v.ProviderID
 	node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.BurstTaint, Value: string(burstUID), Effect: corev1.TaintEffectNoSchedule}}
-	node.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse("1")}
+	node.Status.Allocatable = corev1.ResourceList{gpu: *resource.NewQuantity(int64(y.burst().Spec.Offer.GPUs), resource.DecimalSI)}
 	if err := y.client.Create(y.t.Context(), node); err != nil {
 		y.t.Fatal(err)
 	}

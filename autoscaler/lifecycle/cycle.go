@@ -113,12 +113,8 @@ func (c *Cycle) apply(ctx context.Context, p plan.Plan) error {
 func (c *Cycle) applyOne(ctx context.Context, d plan.Decision) error {
 	switch d.Verdict {
 	case plan.Buy:
-		burst, err := burstOf(*d.Burst, d.Refusals)
-		if err != nil {
+		if err := c.write(ctx, d); err != nil {
 			return err
-		}
-		if err := c.Client.Create(ctx, burst); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("write burst %s: %w", burst.Name, err)
 		}
 		return c.Teller.TellOwner(ctx, d.Owner, "BurstPlanned", d.Message)
 	case plan.WouldBuy:
@@ -127,6 +123,27 @@ func (c *Cycle) applyOne(ctx context.Context, d plan.Decision) error {
 		return c.Teller.TellOwner(ctx, d.Owner, "BurstRefused", told(d))
 	}
 	return c.Teller.TellOwner(ctx, d.Owner, "BurstWaiting", told(d))
+}
+
+// write makes the Bursts of a decision, in the order of their attempts. One that
+// is there already was decided in an earlier cycle, whose bursts this one's state
+// did not show yet: what would follow may be for pods that have theirs. So nothing
+// follows, and the next cycle looks again.
+func (c *Cycle) write(ctx context.Context, d plan.Decision) error {
+	for _, b := range d.Bursts() {
+		burst, err := burstOf(b, d.Refusals)
+		if err != nil {
+			return err
+		}
+		err = c.Client.Create(ctx, burst)
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("write burst %s: %w", burst.Name, err)
+		}
+	}
+	return nil
 }
 
 // told is one stable sentence or two: code, evidence, remedy.

@@ -37,10 +37,15 @@ func (c *Cycle) observed(ctx context.Context, p plan.Plan) error {
 }
 
 func observedBurst(at time.Time, d plan.Decision) v1alpha1.ObservedBurst {
-	price := money.Amount{Nano: d.Burst.Hourly.NanoPerHour, Currency: d.Burst.Hourly.Currency}
+	price, ceiling, expected := money.Zero(d.Burst.Ceiling.Currency), money.Zero(d.Burst.Ceiling.Currency), money.Zero(d.Burst.Ceiling.Currency)
+	for _, b := range d.Bursts() { // of one currency, and their sums were in range
+		price.Nano += b.Hourly.NanoPerHour
+		ceiling.Nano += b.Ceiling.Nano
+		expected.Nano += b.Expected.Nano
+	}
 	entry := v1alpha1.ObservedBurst{
 		Owner: d.Owner.String(), Offer: d.Burst.Offer.Key(), PricePerHour: moneyOf(price),
-		Ceiling: moneyOf(d.Burst.Ceiling), Expected: moneyOf(d.Burst.Expected), Message: atMost(longestNote, d.Message), At: metav1.NewTime(at),
+		Ceiling: moneyOf(ceiling), Expected: moneyOf(expected), Message: atMost(longestNote, d.Message), At: metav1.NewTime(at),
 	}
 	if saved := d.Burst.LocalAt.Sub(d.Burst.ReadyAt); !d.Burst.LocalAt.IsZero() && saved > 0 {
 		entry.SavedWaiting = &metav1.Duration{Duration: saved}

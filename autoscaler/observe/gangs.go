@@ -59,7 +59,7 @@ func split(pods []*corev1.Pod, nodes []*corev1.Node, owned *owners) (bound []*co
 }
 
 // work finds the owners with GPU work that waits: by their pods, and by
-// themselves where they are suspended and have none.
+// themselves where they have none because they are suspended or beyond a quota.
 func (o *owners) work(pods []*corev1.Pod) map[ownerKey]*members {
 	found := map[ownerKey]*members{}
 	of := func(w *way) *members {
@@ -85,6 +85,7 @@ func (o *owners) work(pods []*corev1.Pod) map[ownerKey]*members {
 			of(w).ways[w] = true
 		}
 	}
+	o.lack(of)
 	return found
 }
 
@@ -94,9 +95,10 @@ type members struct {
 	ways    map[*way]bool
 	waiting []corev1.Pod // refused by the scheduler
 	held    []heldPod
-	bound   int // at home
-	unseen  int // without a node, and not looked at yet
-	done    int // have succeeded
+	bound   int          // at home
+	unseen  int          // without a node, and not looked at yet
+	done    int          // have succeeded
+	short   *plan.Reason // why some don't exist, nil when all do
 }
 
 // heldPod is a pod that is pending for another reason than room.
@@ -153,6 +155,7 @@ func (m *members) gang(owned *owners) plan.Gang {
 	if g.Together {
 		g.Size = max(m.size(owned), len(m.waiting)+len(m.held)+m.bound+m.unseen)
 	}
+	lacks(&g, m.short, len(m.waiting))
 	m.limit(&g)
 	return g
 }
@@ -219,11 +222,14 @@ func stated(pods []corev1.Pod) plan.Gang {
 		if class := pod.Annotations[v1alpha1.DataClassAnnotation]; class != "" {
 			classes = append(classes, class)
 		}
+		if fabric := pod.Annotations[v1alpha1.FabricAnnotation]; fabric != "" {
+			g.Fabrics = append(g.Fabrics, fabric)
+		}
 		g.Inputs = append(g.Inputs, urls(pod.Annotations[v1alpha1.InputsAnnotation])...)
 		g.Outputs = append(g.Outputs, urls(pod.Annotations[v1alpha1.OutputsAnnotation])...)
 	}
 	g.DataClass = highest(classes)
-	g.Inputs, g.Outputs = each(g.Inputs), each(g.Outputs)
+	g.Inputs, g.Outputs, g.Fabrics = each(g.Inputs), each(g.Outputs), each(g.Fabrics)
 	return g
 }
 

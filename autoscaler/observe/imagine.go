@@ -23,18 +23,18 @@ import (
 	"spillway.dev/spillway/autoscaler/plan"
 )
 
-// Imagine turns manifests into the pending work that they would become at a
-// time, if the scheduler found no place for them and their local chance were
-// over. Nothing is submitted. It understands pods and the kinds whose pods
+// Imagine turns manifests into the pending work that they would become in a
+// state, if the scheduler found no place for them and their local chance were
+// over. Nothing is submitted. The quotas of the namespaces hold as for others. It understands pods and the kinds whose pods
 // follow from the manifest alone (Job, JobSet, the v1 training jobs, RayCluster,
 // Deployment and others); an error names the document and what is wrong with
 // it. Objects without a namespace get the one given.
-func Imagine(manifests []byte, namespace string, now time.Time) ([]plan.Gang, error) {
+func Imagine(manifests []byte, namespace string, s *plan.State) ([]plan.Gang, error) {
 	table, err := NewTable()
 	if err != nil {
 		return nil, err
 	}
-	d := dream{table: table, namespace: namespace, now: now}
+	d := dream{table: table, namespace: namespace, now: s.Now}
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
 	for n := 1; ; n++ {
 		doc, err := documents.Read()
@@ -58,6 +58,11 @@ func Imagine(manifests []byte, namespace string, now time.Time) ([]plan.Gang, er
 	_, gangs := split(d.pods, nil, owned)
 	if len(gangs) == 0 {
 		return nil, errors.New("nothing in it asks for a GPU: Spillway has no part in it")
+	}
+	slices.SortFunc(gangs, func(a, b plan.Gang) int { return strings.Compare(a.Owner.String(), b.Owner.String()) })
+	quotas := newQuotas(s.Cluster.Quotas)
+	for i := range gangs {
+		quotas.charge(&gangs[i])
 	}
 	return gangs, nil
 }
@@ -215,6 +220,17 @@ func (d *dream) pod(pod corev1.Pod) error {
 	if err := d.named(&pod, "Pod"); err != nil {
 		return err
 	}
+	requesting(&pod)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+		LastTransitionTime: metav1.NewTime(d.now.Add(-longAgo)),
+	}}}
+	d.pods = append(d.pods, &pod)
+	return nil
+}
+
+// requesting has a pod ask for what it limits, as the API server does.
+func requesting(pod *corev1.Pod) {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			r := &containers[i].Resources
@@ -229,12 +245,6 @@ func (d *dream) pod(pod corev1.Pod) error {
 			}
 		}
 	}
-	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
-		LastTransitionTime: metav1.NewTime(d.now.Add(-longAgo)),
-	}}}
-	d.pods = append(d.pods, &pod)
-	return nil
 }
 
 // named gives an object what the API server would.

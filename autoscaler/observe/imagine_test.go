@@ -6,7 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"spillway.dev/spillway/autoscaler/plan"
 )
 
 func manifest(kind, spec string) string {
@@ -55,7 +60,7 @@ func TestImagine(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gangs, err := Imagine([]byte(tt.doc), "team", now)
+			gangs, err := Imagine([]byte(tt.doc), "team", &plan.State{Now: now})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,10 +110,65 @@ func TestImagineRefuses(t *testing.T) {
 		"more pods than memory": {manifest(aJob, "{parallelism: 2000000000, template: {spec: "+gpus2+"}}"), "more than 10000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Imagine([]byte(tt.doc), "team", time.Now())
+			_, err := Imagine([]byte(tt.doc), "team", &plan.State{Now: time.Now()})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q in it", err, tt.want)
 			}
 		})
+	}
+}
+
+// What the quotas of its namespace would not let in is not bought for: of a gang
+// nothing, of independent pods those that are too many. What one document takes
+// is taken for the next.
+func TestImaginedWorkIsChargedToQuotas(t *testing.T) {
+	list := func(n string) corev1.ResourceList {
+		return corev1.ResourceList{"requests.nvidia.com/gpu": resource.MustParse(n)}
+	}
+	s := &plan.State{Now: time.Now()}
+	s.Cluster.Quotas = []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "gpus"}}}
+	s.Cluster.Quotas[0].Status = corev1.ResourceQuotaStatus{Hard: list("8"), Used: list("1")}
+	named := func(name, doc string) string { return strings.Replace(doc, "name: x", "name: "+name, 1) }
+	gang := named("a-gang", manifest(aJob, "{parallelism: 2, template: {spec: "+gpus2+"}}"))
+	sweep := strings.Replace(named("b-sweep", manifest(aJob, "{parallelism: 3, completions: 9, template: {spec: "+gpus2+"}}")), `"true"`, `"false"`, 1)
+	for name, tt := range map[string]struct {
+		doc  string
+		want []string
+	}{
+		"a gang that fits":      {gang, []string{"a-gang: 2 pods"}},
+		"pods of which one can": {gang + "---\n" + sweep, []string{"a-gang: 2 pods", "b-sweep: 1 pods, short 2 of its pods"}},
+		"a gang behind others":  {sweep + "---\n" + strings.ReplaceAll(gang, "a-gang", "c-gang"), []string{"b-sweep: 3 pods", "c-gang: 2 pods, held 2 of its pods"}},
+		"one for which nothing is left": {
+			sweep + "---\n" + named("d-pod", manifest(aPod, gpus2)), []string{"b-sweep: 3 pods", "d-pod: 1 pods, held 1 of its pods"},
+		},
+		"of another namespace": {strings.Replace(sweep, "name: b-sweep", "name: b-sweep, namespace: free", 1), []string{"b-sweep: 3 pods"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gangs, err := Imagine([]byte(tt.doc), "team", s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, g := range gangs {
+				text := fmt.Sprintf("%s: %d pods", g.Owner.Name, len(g.Pods))
+				for what, why := range map[string]*plan.Reason{"held": g.Hold, "short": g.Short} {
+					if why == nil {
+						continue
+					}
+					of, rest, _ := strings.Cut(why.Message, " can't be created")
+					text += ", " + what + " " + of
+					if why.Code != plan.NamespaceQuota || !strings.Contains(rest, "in namespace team: exceeded quota: gpus, requested: requests.nvidia.com/gpu=2") {
+						t.Errorf("the reason is %s", why)
+					}
+				}
+				got = append(got, text)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if used := s.Cluster.Quotas[0].Status.Used["requests.nvidia.com/gpu"]; used.Value() != 1 {
+		t.Errorf("the state was changed: %s used", used.String())
 	}
 }

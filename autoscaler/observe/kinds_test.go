@@ -113,6 +113,8 @@ func (w *world) read(doc []byte) error {
 		return add(doc, &w.cluster.Claims)
 	case "StorageClass":
 		return add(doc, &w.cluster.StorageClasses)
+	case "ResourceQuota":
+		return add(doc, &w.cluster.Quotas)
 	}
 	if kind.APIVersion == "batch/v1" && kind.Kind == "Job" {
 		return add(doc, &w.jobs)
@@ -126,7 +128,7 @@ func (w *world) read(doc []byte) error {
 	return u.UnmarshalJSON(data) // numbers as the API server's answers have them
 }
 
-func add[T corev1.Pod | corev1.PersistentVolumeClaim | storagev1.StorageClass | batchv1.Job](doc []byte, to *[]T) error {
+func add[T corev1.Pod | corev1.PersistentVolumeClaim | corev1.ResourceQuota | storagev1.StorageClass | batchv1.Job](doc []byte, to *[]T) error {
 	var one T
 	if err := kyaml.UnmarshalStrict(doc, &one); err != nil {
 		return err
@@ -151,7 +153,7 @@ func (w *world) gangs(t *testing.T) string {
 		}
 		owned.add(fromFields(u.GroupVersionKind(), u))
 	}
-	owned.volumes = newVolumes(&w.cluster)
+	owned.volumes, owned.quotas = newVolumes(&w.cluster), newQuotas(w.cluster.Quotas)
 	_, gangs := split(w.cluster.Pods, nil, owned)
 	slices.SortFunc(gangs, func(a, b plan.Gang) int { return strings.Compare(a.Owner.String(), b.Owner.String()) })
 	var text strings.Builder
@@ -195,6 +197,9 @@ func written(g plan.Gang) string {
 	}
 	if g.Hold != nil {
 		fmt.Fprintf(&b, "    held: %s\n", g.Hold)
+	}
+	if g.Short != nil {
+		fmt.Fprintf(&b, "    short: %s\n", g.Short)
 	}
 	return b.String()
 }

@@ -78,7 +78,7 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	if err != nil {
 		return s, err
 	}
-	owned.volumes = newVolumes(&s.Cluster)
+	owned.volumes, owned.quotas = newVolumes(&s.Cluster), newQuotas(s.Cluster.Quotas)
 	s.Cluster.Pods, s.Gangs = split(pods, s.Cluster.Nodes, owned)
 	s.Gangs = concerned(s.Gangs, s.Tenants)
 	s.Cluster.Ends = owned.ends(s.Cluster.Pods)
@@ -120,10 +120,11 @@ func (o *Observer) surroundings(ctx context.Context, c *plan.Cluster) error {
 	namespaces, classes := &corev1.NamespaceList{}, &storagev1.StorageClassList{}
 	volumes, claims := &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}
 	csiNodes, csiDrivers, daemons := &storagev1.CSINodeList{}, &storagev1.CSIDriverList{}, &appsv1.DaemonSetList{}
-	if err := o.list(ctx, namespaces, classes, volumes, claims, csiNodes, csiDrivers, daemons); err != nil {
+	quotas := &corev1.ResourceQuotaList{}
+	if err := o.list(ctx, namespaces, classes, volumes, claims, csiNodes, csiDrivers, daemons, quotas); err != nil {
 		return err
 	}
 	c.Namespaces, c.StorageClasses, c.Volumes, c.Claims = namespaces.Items, classes.Items, volumes.Items, claims.Items
-	c.CSINodes, c.CSIDrivers, c.DaemonSets = csiNodes.Items, csiDrivers.Items, daemons.Items
+	c.CSINodes, c.CSIDrivers, c.DaemonSets, c.Quotas = csiNodes.Items, csiDrivers.Items, daemons.Items, quotas.Items
 	return nil
 }

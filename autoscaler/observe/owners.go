@@ -48,6 +48,7 @@ type owners struct {
 	watched map[schema.GroupKind]bool
 	ways    map[wayKey]*way
 	volumes volumes
+	quotas  quotas
 }
 
 // wayKey is what ways depend on: equal for all pods of one controller and group.

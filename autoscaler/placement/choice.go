@@ -46,6 +46,29 @@ func (s *Snapshot) Free(c Choice, name corev1.ResourceName) []int64 {
 	return free
 }
 
+// same reports whether both are one choice, not only equal ones.
+func (c Choice) same(other Choice) bool {
+	return len(c.at) == len(other.at) && (len(c.at) == 0 || &c.at[0] == &other.at[0])
+}
+
+// Room returns how many pods like p the i-th node of a choice takes now, up to
+// most. It is for a pod of which each node decides alone.
+func (s *Snapshot) Room(c Choice, i int, p *corev1.Pod, most int) (int, error) {
+	s.Fork()
+	defer s.Revert()
+	class, only := s.classOf(p), Choice{c.at[i : i+1]}
+	for n := range most {
+		node, _, err := s.seek(p, class, only, 0)
+		switch {
+		case err != nil:
+			return 0, unfit(p, err)
+		case node < 0:
+			return n, nil
+		}
+	}
+	return most, nil
+}
+
 // freeIndex holds what nodes have left of extended resources, by the position
 // of the node: the first thing that is asked of every node.
 type freeIndex map[corev1.ResourceName][]int64

@@ -32,6 +32,16 @@ type class struct {
 	// refused remembers, by position of the node, why and in which of its
 	// generations the node refused the class.
 	refused []verdict
+	// nowhere is the last question that no node could answer.
+	nowhere nowhere
+}
+
+// nowhere is what some nodes said in a state of the snapshot in which none of
+// them took the class.
+type nowhere struct {
+	state   uint64
+	among   Choice
+	reasons []Reason
 }
 
 // need is how much of an extended resource a pod asks for.
@@ -275,6 +285,13 @@ func (s *Snapshot) viewOf(c *class, p *corev1.Pod) (*view, error) {
 	c.view, c.epoch = v, s.affinity.epoch
 	return &v, nil
 }
+
+// Class is a set of pods that no filter can tell apart, as of the rules in the
+// cluster now. Equal classes are equal values.
+type Class struct{ of *class }
+
+// ClassOf returns the class of a pod.
+func (s *Snapshot) ClassOf(p *corev1.Pod) Class { return Class{s.classOf(p)} }
 
 // Scope is how far the filters look to place some pods, as things are now.
 type Scope int

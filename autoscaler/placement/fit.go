@@ -120,26 +120,25 @@ func (s *Snapshot) Fit(ask Ask) (Answer, error) {
 	candidates := s.candidates(ask.Nodes)
 	guests := s.guests(ask.Tolerate)
 	var answer Answer
-	var refused *class // by all candidates, since the last change
+	var last *class
+	from := 0 // nodes before this one refuse the last class: they only fill up here
 	s.Fork()
 	for _, p := range pods {
 		with, c := guests.of(p)
-		if c == refused {
-			answer.Misfit = append(answer.Misfit, Misfit{Pod: p, Reasons: answer.Misfit[len(answer.Misfit)-1].Reasons})
-			continue
+		if c != last {
+			last, from = c, 0
 		}
-		node, reasons, err := s.place(with, c, candidates)
+		at, reasons, err := s.seek(with, c, candidates, from)
 		if err != nil {
 			s.Revert()
 			return Answer{}, unfit(p, err)
 		}
-		if node != "" {
-			answer.Placed = append(answer.Placed, Placed{Pod: p, Node: node})
-			refused = nil
+		if at >= 0 {
+			answer.Placed = append(answer.Placed, Placed{Pod: p, Node: s.nodes[candidates.at[at]].Node().Name})
+			if c.view.alone {
+				from = at
+			}
 			continue
-		}
-		if c.view.alone {
-			refused = c
 		}
 		miss := Misfit{Pod: p, Reasons: reasons}
 		if ask.Together {
@@ -150,49 +149,69 @@ func (s *Snapshot) Fit(ask Ask) (Answer, error) {
 		answer.Misfit = append(answer.Misfit, miss)
 	}
 	s.Commit()
-	slices.SortFunc(answer.Placed, func(a, b Placed) int { return byKey(a.Pod, b.Pod) })
-	slices.SortFunc(answer.Misfit, func(a, b Misfit) int { return byKey(a.Pod, b.Pod) })
+	sortUnlessSorted(answer.Placed, func(a, b Placed) int { return byKey(a.Pod, b.Pod) })
+	sortUnlessSorted(answer.Misfit, func(a, b Misfit) int { return byKey(a.Pod, b.Pod) })
 	return answer, nil
 }
 
-// candidates returns the positions of the asked nodes, in snapshot order.
-func (s *Snapshot) candidates(nodes *Choice) []int {
+// candidates returns the asked nodes, in snapshot order.
+func (s *Snapshot) candidates(nodes *Choice) Choice {
 	if nodes != nil {
-		return nodes.at
+		return *nodes
 	}
 	at := make([]int, len(s.nodes))
 	for i := range at {
 		at[i] = i
 	}
-	return at
+	return Choice{at}
 }
 
-// place puts p on the first candidate that passes all filters, or says why
-// none does.
+// place puts p on the first of the nodes at some positions that passes all
+// filters, or says why none does.
 func (s *Snapshot) place(p *corev1.Pod, c *class, candidates []int) (string, []Reason, error) {
+	k, reasons, err := s.seek(p, c, Choice{candidates}, 0)
+	if k < 0 {
+		return "", reasons, err
+	}
+	return s.nodes[candidates[k]].Node().Name, nil, nil
+}
+
+// seek is like place, and returns which of the candidates it was, or -1. Those
+// before from are known to refuse the pod, and are asked for their reasons only.
+func (s *Snapshot) seek(p *corev1.Pod, c *class, candidates Choice, from int) (int, []Reason, error) {
 	v, err := s.viewOf(c, p)
 	if err != nil {
-		return "", nil, err
+		return -1, nil, err
 	}
 	if v.rejected != nil {
-		return "", []Reason{*v.rejected}, nil
+		return -1, []Reason{*v.rejected}, nil
+	}
+	if c.nowhere.state == s.state && c.nowhere.among.same(candidates) {
+		return -1, c.nowhere.reasons, nil
 	}
 	var refused tally
 	short := s.shortages(c)
-	for _, i := range candidates {
+	for k := from; k < len(candidates.at); k++ {
+		i := candidates.at[k]
 		why := short.of(i)
 		if why == nil {
 			if why, err = s.refuses(s.nodes[i], i, c, v); err != nil {
-				return "", nil, err
+				return -1, nil, err
 			}
 		}
 		if why == nil {
-			node := s.nodes[i].Node().Name
-			return node, nil, s.settle(v, c, p, node)
+			return k, nil, s.settle(v, c, p, s.nodes[i].Node().Name)
 		}
 		refused.add(why)
 	}
-	return "", refused.reasons(), nil
+	if from > 0 { // and now with the reasons of the others
+		return s.seek(p, c, candidates, 0)
+	}
+	reasons := refused.reasons()
+	if v.alone {
+		c.nowhere = nowhere{s.state, candidates, reasons}
+	}
+	return -1, reasons, nil
 }
 
 // refuses returns why a node refuses a class, or nothing when it takes it.
@@ -278,6 +297,13 @@ func tolerating(p *corev1.Pod, more []corev1.Toleration) *corev1.Pod {
 	with := *p
 	with.Spec.Tolerations = append(slices.Clone(p.Spec.Tolerations), more...)
 	return &with
+}
+
+// sortUnlessSorted spares what it most often is the work.
+func sortUnlessSorted[T any](list []T, order func(a, b T) int) {
+	if !slices.IsSortedFunc(list, order) {
+		slices.SortFunc(list, order)
+	}
 }
 
 // LargestFirst returns the pods by what is hardest to place: extended resources

@@ -54,6 +54,10 @@ func TestFit(t *testing.T) {
 			pods: []*corev1.Pod{pod("one", 1), pod("two", 2)},
 			want: "one on b; two on a",
 		},
+		"a smaller pod goes back to a node that was too small for another": {
+			nodes: []*corev1.Node{node("a", 1), node("b", 3)}, pods: []*corev1.Pod{pod("one", 1), pod("two", 2)},
+			want: "one on a; two on b",
+		},
 		"a gang that does not fit whole is not placed at all": {
 			nodes: two, together: true, pods: []*corev1.Pod{pod("x", 2), pod("y", 2), pod("z", 2)},
 			want: "z nowhere, 0/2 nodes fit: 2 Insufficient nvidia.com/gpu",

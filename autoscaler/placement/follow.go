@@ -93,6 +93,7 @@ func (s *Snapshot) Follow(inv Inventory) error {
 		return errors.New("follow the cluster: a fork of the snapshot is open")
 	}
 	s.turnOver()
+	s.changed()
 	if err := s.followAround(inv); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func TestFollowEqualsColdRun(t *testing.T) {
 			if err := warm.Follow(inv); err != nil {
 				t.Fatal(err)
 			}
-			compare(t, warm, h.world, kinds)
+			compare(t, warm, nil, h.world, kinds)
 			warm.Fork()
 			if _, err := warm.Fit(placement.Ask{Pods: kinds}); err != nil {
 				t.Fatal(err)

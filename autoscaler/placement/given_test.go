@@ -1,12 +1,11 @@
 package placement_test
 
 import (
-	"testing"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	"spillway.dev/spillway/autoscaler/placement"
 )
@@ -95,7 +94,7 @@ func claiming(name string) func(*corev1.Pod) {
 	}
 }
 
-func cluster(t testing.TB, inv placement.Inventory) *placement.Snapshot {
+func cluster(t rapid.TB, inv placement.Inventory) *placement.Snapshot {
 	t.Helper()
 	s, err := placement.New(inv)
 	if err != nil {
@@ -104,7 +103,7 @@ func cluster(t testing.TB, inv placement.Inventory) *placement.Snapshot {
 	return s
 }
 
-func fit(t testing.TB, s *placement.Snapshot, ask placement.Ask) placement.Answer {
+func fit(t rapid.TB, s *placement.Snapshot, ask placement.Ask) placement.Answer {
 	t.Helper()
 	a, err := s.Fit(ask)
 	if err != nil {

@@ -68,6 +68,8 @@ type Packing struct {
 	TooMany bool
 	// Daemons is how many pods of DaemonSets each machine holds beside.
 	Daemons int
+	// Turns is how many pods run one after the other where most of them do.
+	Turns int
 
 	pods []*corev1.Pod // in the order of packing
 	per  int           // so many go on each machine, unless
@@ -99,7 +101,19 @@ type Batch struct {
 	pods  []*corev1.Pod
 	more  []corev1.Toleration
 	class *class // of all of them, or nil
+	turns int
 }
+
+// InTurns is the batch whose pods may run one after the other, so many in one
+// place. Only pods that no filter can tell apart, and of which a machine decides
+// by its own state, take turns: then what one has left the next can have.
+func (b Batch) InTurns(most int) Batch {
+	b.turns = most
+	return b
+}
+
+// Equal reports whether no filter can tell the pods of the batch apart.
+func (b Batch) Equal() bool { return b.class != nil }
 
 // Batch takes pods to be packed. The largest goes first. They tolerate more
 // there than they say, as the approver would let them.
@@ -125,26 +139,43 @@ func (s *Snapshot) Pack(b Batch, stock *Stock, most int) (Packing, error) {
 	if len(b.pods) == 0 {
 		return Packing{}, nil
 	}
-	if !stock.looked {
-		stock.daemonsOn(s, stock.machine(0).Node())
+	stock.look(s)
+	b, alone, err := s.current(b)
+	if err != nil {
+		return Packing{}, err
 	}
-	if b.class != nil && s.classOf(b.pods[0]) != b.class { // new rules may tell its pods apart
-		b = s.Batch(b.pods, b.more...)
-	}
-	if b.class != nil {
-		v, err := s.viewOf(b.class, b.pods[0])
-		if err != nil {
-			return Packing{}, unfit(b.pods[0], err)
-		}
-		if v.alone { // a machine's own state decides, so all take equally many
-			p, err := s.multiply(b, stock, most)
-			p.Daemons = len(stock.daemons)
-			return p, err
-		}
+	if alone { // a machine's own state decides, so all take equally many
+		p, err := s.multiply(b, stock, most)
+		p.Daemons = len(stock.daemons)
+		return p, err
 	}
 	p, err := s.pour(b, stock, most)
 	p.Daemons = len(stock.daemons)
 	return p, err
+}
+
+// look finds out what comes with a machine of the stock, and its rules.
+func (k *Stock) look(s *Snapshot) {
+	if !k.looked {
+		k.daemonsOn(s, k.machine(0).Node())
+	}
+}
+
+// current is the batch by the rules that are known now, which may tell more pods
+// apart than those before. It also says whether its pods are of one class, of
+// which a machine's own state decides.
+func (s *Snapshot) current(b Batch) (Batch, bool, error) {
+	if b.class != nil && s.classOf(b.pods[0]) != b.class {
+		b = s.Batch(b.pods, b.more...).InTurns(b.turns)
+	}
+	if b.class == nil {
+		return b, false, nil
+	}
+	v, err := s.viewOf(b.class, b.pods[0])
+	if err != nil {
+		return b, false, unfit(b.pods[0], err)
+	}
+	return b, v.alone, nil
 }
 
 func unfit(p *corev1.Pod, err error) error {
@@ -153,21 +184,39 @@ func unfit(p *corev1.Pod, err error) error {
 
 // multiply fills one machine and reckons the others.
 func (s *Snapshot) multiply(b Batch, stock *Stock, most int) (Packing, error) {
-	h, known := stock.holds[b.class]
-	if !known || !h.full && h.pods < len(b.pods) {
-		var err error
-		if h, err = s.hold(b, stock); err != nil {
-			return Packing{}, err
-		}
-		stock.holds[b.class] = h
+	h, err := s.held(b, stock)
+	if err != nil {
+		return Packing{}, err
 	}
-	switch {
-	case h.why != nil:
+	if h.why != nil {
 		return Packing{Misfit: &Misfit{Pod: b.pods[0], Reasons: []Reason{*h.why}}}, nil
-	case len(b.pods) > most*h.pods:
+	}
+	machines := parts(len(b.pods), h.pods*max(b.turns, 1))
+	if machines > most {
 		return Packing{TooMany: true}, nil
 	}
-	return Packing{Machines: (len(b.pods) + h.pods - 1) / h.pods, pods: b.pods, per: h.pods}, nil
+	p := Packing{Machines: machines, Turns: 1, pods: b.pods, per: h.pods}
+	if b.turns > 1 { // evenly, so that the last one is over soonest
+		p.per = parts(len(b.pods), machines)
+		p.Turns = parts(p.per, h.pods)
+	}
+	return p, nil
+}
+
+// parts is how many parts of a size make up n.
+func parts(n, size int) int { return (n + size - 1) / size }
+
+// held is what a fresh machine takes of a batch of one class: found out once.
+func (s *Snapshot) held(b Batch, stock *Stock) (holding, error) {
+	h, known := stock.holds[b.class]
+	if known && (h.full || h.pods >= len(b.pods)) {
+		return h, nil
+	}
+	h, err := s.hold(b, stock)
+	if err == nil {
+		stock.holds[b.class] = h
+	}
+	return h, err
 }
 
 // hold puts pods of one class on a fresh machine until it takes no more.
@@ -199,7 +248,7 @@ func (s *Snapshot) pour(b Batch, stock *Stock, most int) (Packing, error) {
 	s.Fork()
 	defer s.Revert()
 	guests := s.guests(b.more)
-	packing := Packing{pods: b.pods, at: make([]int, 0, len(b.pods))}
+	packing := Packing{Turns: 1, pods: b.pods, at: make([]int, 0, len(b.pods))}
 	var machines []int
 	// What a machine refuses once for reasons of its own it refuses until the
 	// end, as machines only fill up here.

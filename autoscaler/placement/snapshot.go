@@ -66,6 +66,8 @@ type Snapshot struct {
 	index map[string]int // node name to position in nodes
 
 	layers   []layer
+	state    uint64 // see State
+	states   uint64 // the last that was given
 	affinity affinityLists
 
 	memory
@@ -81,6 +83,8 @@ type layer struct {
 	undo map[string]*framework.NodeInfo
 	// volumes are the volume bindings assumed in this fork.
 	volumes []assumedVolumes
+	// state is the one to which Revert leads back.
+	state uint64
 }
 
 // New builds a snapshot. It fails only when the scheduler framework refuses its
@@ -95,7 +99,9 @@ func New(inv Inventory) (*Snapshot, error) {
 }
 
 // Fork starts a working copy. Every Fork is ended by one Commit or one Revert.
-func (s *Snapshot) Fork() { s.layers = append(s.layers, layer{undo: map[string]*framework.NodeInfo{}}) }
+func (s *Snapshot) Fork() {
+	s.layers = append(s.layers, layer{undo: map[string]*framework.NodeInfo{}, state: s.state})
+}
 
 // Commit keeps what was changed since the last Fork: it becomes part of the
 // copy around it, and is undone with that one. Without a fork it does nothing.
@@ -138,6 +144,17 @@ func (s *Snapshot) Revert() {
 	// Nodes are only ever appended, so those of this fork are the last ones.
 	s.nodes = s.nodes[:len(s.nodes)-added]
 	s.free.cut(len(s.nodes))
+	s.state = top.state
+}
+
+// State numbers what is in the snapshot: while the number is the same, so is
+// every answer. Revert brings the number back, too.
+func (s *Snapshot) State() uint64 { return s.state }
+
+// changed begins a state that never was before.
+func (s *Snapshot) changed() {
+	s.states++
+	s.state = s.states
 }
 
 func (s *Snapshot) pop() (layer, bool) {
@@ -155,6 +172,7 @@ func (s *Snapshot) AddNode(n *corev1.Node) error {
 	if _, taken := s.index[n.Name]; taken {
 		return fmt.Errorf("add node %s to the snapshot: the name is taken", n.Name)
 	}
+	s.changed()
 	info := framework.NewNodeInfo()
 	info.SetNode(n)
 	s.index[n.Name] = len(s.nodes)
@@ -186,6 +204,7 @@ func (s *Snapshot) add(info framework.PodInfo, p *corev1.Pod, node string) error
 	if err != nil {
 		return fmt.Errorf("add pod %s/%s to node %s: %w", p.Namespace, p.Name, node, err)
 	}
+	s.changed()
 	bound := *p
 	bound.Spec.NodeName = node
 	info.Pod = &bound
@@ -201,6 +220,7 @@ func (s *Snapshot) RemovePod(p *corev1.Pod, node string) error {
 	if err != nil {
 		return fmt.Errorf("remove pod %s/%s from node %s: %w", p.Namespace, p.Name, node, err)
 	}
+	s.changed()
 	s.affinity.touch(info)
 	if err := info.RemovePod(s.sim.logger, p); err != nil {
 		return fmt.Errorf("remove pod %s/%s from node %s: %w", p.Namespace, p.Name, node, err)
@@ -241,5 +261,11 @@ func (s *Snapshot) writable(node string) (*framework.NodeInfo, error) {
 }
 
 func byKey(a, b *corev1.Pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	if order := cmp.Compare(a.Namespace, b.Namespace); order != 0 {
+		return order
+	}
+	if order := cmp.Compare(a.Name, b.Name); order != 0 {
+		return order
+	}
+	return cmp.Compare(a.UID, b.UID)
 }

@@ -27,14 +27,52 @@ func TestSnapshotRefusesUnknownNodes(t *testing.T) {
 	s.Revert()
 }
 
+// Each change begins a state that never was; who takes it back has the old one.
+func TestState(t *testing.T) {
+	inv := placement.Inventory{Nodes: []*corev1.Node{node("a", 1)}}
+	s := cluster(t, inv)
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[uint64]string{s.State(): "the beginning"}
+	was := s.State()
+	s.Fork()
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"AddPod", func() { must(s.AddPod(pod("x", 1), "a")) }},
+		{"RemovePod", func() { must(s.RemovePod(pod("x", 1, on("a")), "a")) }},
+		{"AddNode", func() { must(s.AddNode(node("b", 1))) }},
+		{"Fit", func() { _, err := s.Fit(placement.Ask{Pods: []*corev1.Pod{pod("y", 1)}}); must(err) }},
+		{"Revert", func() {
+			s.Revert()
+			if s.State() != was {
+				t.Errorf("after Revert the state is %d, and was %d", s.State(), was)
+			}
+			delete(seen, was)
+		}},
+		{"Follow", func() { must(s.Follow(inv)) }},
+	} {
+		step.do()
+		if before, known := seen[s.State()]; known {
+			t.Errorf("after %s the state is that after %s", step.name, before)
+		}
+		seen[s.State()] = step.name
+	}
+}
+
 // world is what the snapshot should hold, kept in the plainest way.
 type world struct {
 	nodes []*corev1.Node
 	pods  []*corev1.Pod
+	first int // so many nodes were there from the beginning
 }
 
 func (w world) copy() world {
-	return world{nodes: append([]*corev1.Node(nil), w.nodes...), pods: append([]*corev1.Pod(nil), w.pods...)}
+	return world{nodes: append([]*corev1.Node(nil), w.nodes...), pods: append([]*corev1.Pod(nil), w.pods...), first: w.first}
 }
 
 // drawPod draws a pod with one of the features that look beyond one node.
@@ -69,10 +107,12 @@ func TestSnapshotEqualsColdRun(t *testing.T) {
 			start.nodes = append(start.nodes, node(fmt.Sprintf("n%d", i), rapid.Int64Range(0, 4).Draw(t, "gpus"), labelled("product", rapid.SampledFrom([]string{"l40s", "h100"}).Draw(t, "product")),
 				labelled(corev1.LabelTopologyZone, rapid.SampledFrom([]string{"east", "west"}).Draw(t, "zone"))))
 		}
+		start.first = len(start.nodes)
 		warm, err := placement.New(placement.Inventory{Nodes: start.nodes})
 		if err != nil {
 			t.Fatal(err)
 		}
+		few := warm.Choose(names(start.nodes)...)
 		var kinds []*corev1.Pod // few, so that what is remembered of them is asked for
 		for i := range 4 {
 			kinds = append(kinds, drawPod(t, i))
@@ -80,7 +120,8 @@ func TestSnapshotEqualsColdRun(t *testing.T) {
 		stack := []world{start}
 		for step := range rapid.IntRange(1, 15).Draw(t, "steps") {
 			change(t, warm, &stack, kinds, step)
-			compare(t, warm, stack[len(stack)-1], kinds)
+			compare(t, warm, nil, stack[len(stack)-1], kinds)
+			compare(t, warm, &few, stack[len(stack)-1], kinds)
 		}
 	})
 }
@@ -137,8 +178,16 @@ func change(t *rapid.T, warm *placement.Snapshot, stack *[]world, kinds []*corev
 	}
 }
 
-// compare asks both about one more pod of each kind.
-func compare(t *rapid.T, warm *placement.Snapshot, want world, kinds []*corev1.Pod) {
+func names(nodes []*corev1.Node) (all []string) {
+	for _, n := range nodes {
+		all = append(all, n.Name)
+	}
+	return all
+}
+
+// compare asks both about one more pod of each kind, on all nodes or on a few of
+// the warm one's.
+func compare(t *rapid.T, warm *placement.Snapshot, few *placement.Choice, want world, kinds []*corev1.Pod) {
 	cold, err := placement.New(placement.Inventory{Nodes: want.nodes, Pods: want.pods})
 	if err != nil {
 		t.Fatal(err)
@@ -146,12 +195,15 @@ func compare(t *rapid.T, warm *placement.Snapshot, want world, kinds []*corev1.P
 	if diff := cmp.Diff(cold.Nodes(), warm.Nodes()); diff != "" {
 		t.Fatalf("nodes differ (-cold +warm):\n%s", diff)
 	}
+	var same *placement.Choice
+	if few != nil {
+		same = new(cold.Choose(names(want.nodes[:want.first])...))
+	}
 	for _, p := range kinds {
-		ask := placement.Ask{Pods: []*corev1.Pod{p}}
 		cold.Fork()
 		warm.Fork()
-		a, errA := cold.Fit(ask)
-		b, errB := warm.Fit(ask)
+		a, errA := cold.Fit(placement.Ask{Pods: []*corev1.Pod{p}, Nodes: same})
+		b, errB := warm.Fit(placement.Ask{Pods: []*corev1.Pod{p}, Nodes: few})
 		cold.Revert()
 		warm.Revert()
 		if errA != nil || errB != nil {

@@ -14,9 +14,15 @@ import (
 // variables, commands, arguments, probes, messages of containers, addresses, how
 // volumes are mounted and the annotations of others are left out, since secrets
 // and the names of people stand there. What stays are names of objects, labels
-// and images: rules ask about them. The state s is not changed.
+// and images: rules ask about them. Values of labels that name people, by the
+// tenants' word or by their makers', are numbered. The state s is not changed.
 func Captured(s State) State {
 	c := &s.Cluster
+	hide := newVeil(&s)
+	barePod := func(p *corev1.Pod) {
+		barePod(p)
+		hide.over(&p.Labels, &p.Spec)
+	}
 	c.Nodes = eachCopy(c.Nodes, func(n *corev1.Node) {
 		bare(n)
 		n.Annotations = nil // nobody decides by them, and addresses stand there
@@ -34,6 +40,7 @@ func Captured(s State) State {
 		bare(d)
 		d.Spec.Template.Annotations = nil
 		bareSpec(&d.Spec.Template.Spec)
+		hide.over(&d.Spec.Template.Labels, &d.Spec.Template.Spec)
 	}
 	c.Namespaces = bareEach(c.Namespaces)
 	c.Volumes = each(c.Volumes, func(v *corev1.PersistentVolume) {
@@ -47,6 +54,7 @@ func Captured(s State) State {
 		bare(class)
 		class.MountOptions, class.Parameters = nil, nil
 	})
+	c.Quotas = bareEach(c.Quotas)
 	c.CSINodes = bareEach(c.CSINodes)
 	c.CSIDrivers = bareEach(c.CSIDrivers)
 	s.Tenants = bareEach(s.Tenants)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/plan"
 )
 
@@ -23,7 +24,7 @@ func TestCapturedDecidesAlike(t *testing.T) {
 		}
 		confide(&g.s)
 		before := text(t, g.s)
-		captured := plan.Captured(g.s)
+		captured := again(t, plan.Captured(g.s))
 		if diff := cmp.Diff(plan.Decide(g.s), plan.Decide(captured)); diff != "" {
 			t.Fatalf("the captured state decides differently:\n%s", diff)
 		}
@@ -71,6 +72,58 @@ func TestCapturedTellsNothingOfMounts(t *testing.T) {
 	}
 	if got := captured.Cluster.Volumes[0].Spec.CSI; got.Driver != "smb.csi.k8s.io" || got.VolumeHandle != "share" {
 		t.Errorf("the volume is %+v; filters count by its driver and handle", got)
+	}
+}
+
+// again is a state that was written down and read.
+func again(t rapid.TB, s plan.State) plan.State {
+	var read plan.State
+	if err := json.Unmarshal([]byte(text(t, s)), &read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// Who made a pod is in no captured state where its maker's tool writes it, nor
+// where the tenant says that a label names people; and rules that select by such
+// select as before.
+func TestCapturedNamesNobody(t *testing.T) {
+	const user, mail = "example.com/user", "workflows.argoproj.io/creator-email"
+	apart := func(key string, values ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Labels = map[string]string{user: values[0], "app": "notebook"}
+			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}},
+				}}},
+			}}
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+				MaxSkew: 5, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: values[0]}},
+			}}
+		}
+	}
+	g := site().rules(func(s *v1alpha1.BurstTenantSpec) { s.PersonalLabels = []string{user} }).
+		node("rack1", 8).node("rack2", 8).gangOf("vision", "sits", 1).pods(apart(user, "ada", "bob"))
+	sits := g.s.Gangs[0].Pods[0].DeepCopy()
+	sits.Spec.NodeName, sits.Labels[mail] = "rack1", "ada@example.org"
+	g.s.Gangs, g.s.Cluster.Pods = nil, append(g.s.Cluster.Pods, sits)
+	g = g.gang("beside", 8).pods(apart(user, "ada")).gang("other", 1).pods(apart(user, "carol")).gang("third", 8).pods(apart("app", "none"))
+
+	before, want := text(t, g.s), plan.Decide(g.s).Explain()
+	captured := again(t, plan.Captured(g.s))
+	for _, name := range []string{"ada", "bob", "carol"} {
+		if strings.Contains(text(t, captured), `"`+name) {
+			t.Errorf("%s is in it: %s", name, text(t, captured))
+		}
+	}
+	if got := plan.Decide(captured).Explain(); got != want || !strings.Contains(want, "it fits now on rack2") {
+		t.Errorf("the captured state decides\n%swant\n%s", got, want)
+	}
+	if p := captured.Cluster.Pods[0]; p.Labels["app"] != "notebook" || p.Labels[user] == "" || p.Labels[mail] == p.Labels[user] {
+		t.Errorf("its labels are %v", p.Labels)
+	}
+	if text(t, g.s) != before {
+		t.Error("the state was changed")
 	}
 }
 

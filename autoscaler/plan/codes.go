@@ -11,6 +11,7 @@ const (
 	Undecidable Code = "UNDECIDABLE" // a fault on our side
 
 	// About the state of the work.
+	NotPending          Code = "NOT_PENDING"           // nothing of it waits for a place
 	FitsLocally         Code = "FITS_LOCALLY"          // a node on-prem has room now
 	NotUnschedulableYet Code = "NOT_UNSCHEDULABLE_YET" // the scheduler has not refused it for long enough
 	LocalChance         Code = "LOCAL_CHANCE"          // burstAfter is not over
@@ -22,6 +23,7 @@ const (
 	SchedulingGated     Code = "SCHEDULING_GATED"      // a gate holds the pod
 	JobSuspended        Code = "JOB_SUSPENDED"         // its owner keeps its pods from existing
 	KueueNotAdmitted    Code = "KUEUE_NOT_ADMITTED"    // it waits for quota of a Kueue queue
+	NamespaceQuota      Code = "NAMESPACE_QUOTA"       // a ResourceQuota keeps its pods from being created
 	QueueHeld           Code = "QUEUE_HELD"            // it waits for quota of another scheduler's queue
 	OtherScheduler      Code = "OTHER_SCHEDULER"       // whose reasons can't be read: its queue may hold the pod
 	SchedulerError      Code = "SCHEDULER_ERROR"       // the scheduler could not look at the pod
@@ -59,6 +61,8 @@ const (
 	ProviderQuota  Code = "PROVIDER_QUOTA"  // our own limit at this provider
 	QuotaCloudGPU  Code = "QUOTA_CLOUD_GPU" // the tenant's hard cap on this model
 	GangTooLarge   Code = "GANG_TOO_LARGE"  // more machines than one burst may have
+	// Its machines would have to talk over a fast fabric that the offer lacks.
+	GangNeedsFabric Code = "GANG_NEEDS_FABRIC"
 
 	// About fitting on a machine of the offer.
 	GPUModelNotOffered        Code = "GPU_MODEL_NOT_OFFERED"

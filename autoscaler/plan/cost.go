@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -34,17 +35,16 @@ type times struct {
 // timesFor adds up the life of a burst at the provider of an offer. Every wait
 // that the burst may have to sit out with a machine on the meter is in worst:
 // staging that started late, a slow boot, the whole run, results and wipe, and
-// then the ways in which a machine ends when everybody has died.
-func (r *run) timesFor(w *work, s *sale) times {
-	boot, ready := r.Settings.Boot, r.Settings.Ready
+// then the ways in which a machine ends when everybody has died. Pods that take
+// turns run one after the other.
+func (r *run) timesFor(w *work, s *sale, turns int) times {
+	boot, ready := r.bootOf(s), r.Settings.Ready
 	if s.provider != nil {
-		join := s.provider.Spec.Join
-		boot = positive(join.BootTime.Duration, boot)
-		ready = positive(join.ReadyDeadline.Duration, ready)
+		ready = positive(s.provider.Spec.Join.ReadyDeadline.Duration, ready)
 	}
-	set := r.Settings
+	set, running := r.Settings, time.Duration(turns)*w.maxRun
 	start := set.Staging + set.Buy + ready // of the last machine, at the latest
-	before := start + w.maxRun
+	before := start + running
 	behind := max(set.Collect, set.Wipe) + set.DeadMan + set.Sweep + set.Delete
 	return times{
 		ready:    r.Now.Add(boot),
@@ -52,8 +52,16 @@ func (r *run) timesFor(w *work, s *sale) times {
 		until:    r.Now.Add(before + behind),
 		first:    r.Now.Add(start + behind),
 		worst:    before + behind,
-		usual:    boot + w.maxRun,
+		usual:    boot + running,
 	}
+}
+
+// bootOf is the time from the decision to ready GPUs that is expected.
+func (r *run) bootOf(s *sale) time.Duration {
+	if s.provider == nil {
+		return r.Settings.Boot
+	}
+	return positive(s.provider.Spec.Join.BootTime.Duration, r.Settings.Boot)
 }
 
 // positive is own where it is a time at all; the reconciler reads it alike.
@@ -64,37 +72,82 @@ func positive(own, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// price works out the ceiling and the expected bill of a sized candidate by the
-// provider's meter rule.
-// cases: H1 kubernetes-sigs/karpenter PR#3217
+// price works out what all bursts of a sized candidate cost.
 func (r *run) price(w *work, c *candidate) *Reason {
-	c.times = r.timesFor(w, c.sale)
-	c.ready = c.times.ready.Sub(r.Now)
-	var err error
-	if c.ceiling, err = billed(c, c.offer.Meter.Worst(c.times.worst)); err == nil {
-		c.first, err = billed(c, c.offer.Meter.Worst(c.times.first.Sub(r.Now)))
-	}
-	if err == nil {
-		c.expected, err = billed(c, c.offer.Meter.Billed(r.Now, r.Now.Add(c.times.usual)))
-	}
-	if err != nil {
-		return refusal(Reason{
-			Code: CeilingOutOfRange, Message: "its ceiling can't be worked out: " + err.Error(), Remedy: "check the provider's prices and the run time",
-		})
+	for i, b := range c.bursts() {
+		if why := r.priceOne(w, b); why != nil {
+			return why
+		}
+		if i == 0 {
+			c.whole.ceiling, c.whole.expected = c.ceiling, c.expected
+			continue
+		}
+		ceiling, err := c.whole.ceiling.Add(b.ceiling)
+		expected, err2 := c.whole.expected.Add(b.expected)
+		if err := errors.Join(err, err2); err != nil {
+			return outOfRange(err)
+		}
+		c.whole.ceiling, c.whole.expected = ceiling, expected
 	}
 	return nil
 }
 
-// billed prices a metered time on every machine of the candidate. Parts of a
-// second count as a whole one.
-func billed(c *candidate, d time.Duration) (money.Amount, error) {
+func outOfRange(err error) *Reason {
+	return refusal(Reason{
+		Code: CeilingOutOfRange, Message: "its ceiling can't be worked out: " + err.Error(), Remedy: "check the provider's prices and the run time",
+	})
+}
+
+// priceOne works out the ceiling and the expected bill of one burst.
+func (r *run) priceOne(w *work, c *candidate) *Reason {
+	if c.leg = r.legOf(w, c.sale, c.turns); c.leg.why != nil {
+		return c.leg.why
+	}
+	var err error
+	for _, sum := range []struct {
+		of  *money.Amount
+		one money.Amount
+	}{{&c.ceiling, c.leg.ceiling}, {&c.first, c.leg.first}, {&c.expected, c.leg.expected}} {
+		if *sum.of, err = sum.one.Mul(int64(c.machines)); err != nil {
+			return outOfRange(err)
+		}
+	}
+	return nil
+}
+
+// legOf is what one machine of an offer costs when its pods take so many turns.
+func (r *run) legOf(w *work, s *sale, turns int) *leg {
+	if known := &w.journey.legs[s.place]; known.turns == turns {
+		return known
+	}
+	l := r.newLeg(w, s, turns)
+	return &l
+}
+
+// newLeg prices one machine by the provider's meter rule.
+// cases: H1 kubernetes-sigs/karpenter PR#3217
+func (r *run) newLeg(w *work, s *sale, turns int) leg {
+	l := leg{turns: turns, times: r.timesFor(w, s, turns)}
+	meter := s.offer.Meter
+	var err error
+	if l.ceiling, err = billed(s, meter.Worst(l.times.worst)); err == nil {
+		l.first, err = billed(s, meter.Worst(l.times.first.Sub(r.Now)))
+	}
+	if err == nil {
+		l.expected, err = billed(s, meter.Billed(r.Now, r.Now.Add(l.times.usual)))
+	}
+	if err != nil {
+		l.why = outOfRange(err)
+	}
+	return l
+}
+
+// billed prices a metered time on one machine. Parts of a second count as a whole
+// one.
+func billed(s *sale, d time.Duration) (money.Amount, error) {
 	seconds := int64(d / time.Second)
 	if d%time.Second != 0 {
 		seconds++
 	}
-	one, err := c.offer.Price.For(seconds, money.Whole)
-	if err != nil {
-		return money.Amount{}, err
-	}
-	return one.Mul(int64(c.machines))
+	return s.offer.Price.For(seconds, money.Whole)
 }

@@ -86,6 +86,8 @@ type work struct {
 	asks    []gpuAsk
 	needs   []gpuNeed           // the largest of each pod
 	speaks  map[gpuNeed]*Reason // see speaksGPU, by what a machine has
+	journey *journey
+	wired   *Reason // see wiring
 	batch   placement.Batch
 	// refusals and candidates are what the offers came to.
 	refusals   []Refusal
@@ -103,6 +105,9 @@ func (w *work) decision(v Verdict, why Reason) Decision {
 	d := Decision{Owner: w.Owner, Verdict: v, Reason: why, Refusals: w.refusals}
 	if w.tenant != nil {
 		d.Tenant = w.tenant.Name
+	}
+	if w.Short != nil {
+		d.Refusals = append([]Refusal{{Reason: *w.Short}}, d.Refusals...)
 	}
 	return d
 }
@@ -184,5 +189,11 @@ func sortedBy[T any](list []T, order func(a, b T) int) []T {
 }
 
 func podOrder(a, b *corev1.Pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	if order := cmp.Compare(a.Namespace, b.Namespace); order != 0 {
+		return order
+	}
+	if order := cmp.Compare(a.Name, b.Name); order != 0 {
+		return order
+	}
+	return cmp.Compare(a.UID, b.UID)
 }

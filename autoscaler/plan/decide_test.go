@@ -135,6 +135,11 @@ func TestDecide(t *testing.T) {
 			want:  "train: wait NOT_UNSCHEDULABLE_YET\n",
 		},
 
+		"those of its pods that the quota of the namespace lets be created": {
+			given: full.gang("sweep", 2).work(func(g *plan.Gang) { g.Short = &plan.Reason{Code: plan.NamespaceQuota} }).offer("cleura", 2, "2 EUR"),
+			want:  "sweep: burst 1xgpu2 at cleura for 1\n",
+		},
+
 		// Gangs.
 		"a gang that is not complete waits": { // cases: F4 kubernetes/autoscaler#8783
 			given: full.gang("train", 2).times(3).together().work(func(g *plan.Gang) { g.Size = 4 }).offer("cleura", 8, "2 EUR"),

@@ -56,9 +56,22 @@ func (f Refusal) String() string {
 
 // summary is what is bought, why, and what it can cost. It holds no time that
 // moves with the clock: an observed purchase reads the same in every cycle.
+func summary(bursts []Burst, misfit string) string {
+	text := bursts[0].summary(misfit)
+	for _, b := range bursts[1:] {
+		text += fmt.Sprintf("; with it %d x %s for %s: %s in all, %s expected, at most %s", b.Machines, b.Offer.InstanceType, count(len(b.Pods), "pod"),
+			b.Hourly, b.Expected, b.Ceiling)
+	}
+	return text
+}
+
 func (b Burst) summary(misfit string) string {
+	pods := count(len(b.Pods), "pod")
+	if b.Turns > 1 {
+		pods += fmt.Sprintf(", up to %d one after the other", b.Turns)
+	}
 	text := fmt.Sprintf("%d x %s at %s in %s for %s: %s in all, %s expected, at most %s within %s; on-prem: %s",
-		b.Machines, b.Offer.InstanceType, b.Offer.Provider, b.Offer.Region, count(len(b.Pods), "pod"),
+		b.Machines, b.Offer.InstanceType, b.Offer.Provider, b.Offer.Region, pods,
 		b.Hourly, b.Expected, b.Ceiling, short(b.Until.Sub(b.From)), misfit)
 	if b.Mode == quota.ModeLease {
 		text += "; reserved slice by slice"

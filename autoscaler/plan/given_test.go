@@ -261,16 +261,21 @@ func (g given) burst(owner, provider string, conditions ...string) given {
 		}
 	}
 	name, namespace := fmt.Sprintf("%s-%d", owner, attempt), "vision"
+	var pods []v1alpha1.PodReference
 	for _, w := range g.s.Gangs {
-		if w.Owner.Name == owner {
-			namespace = w.Owner.Namespace // a burst lies beside its work
+		if w.Owner.Name != owner {
+			continue
+		}
+		namespace = w.Owner.Namespace // a burst lies beside its work
+		for _, p := range w.Pods {
+			pods = append(pods, v1alpha1.PodReference{Name: p.Name, UID: p.UID})
 		}
 	}
 	b := v1alpha1.Burst{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("burst-" + name), CreationTimestamp: at(-time.Hour)},
 		Spec: v1alpha1.BurstSpec{
 			Tenant: "team-vision", TenantID: "vision", Attempt: attempt, Machines: 1, Ceiling: "10 EUR", Mode: "safe",
-			Gang:     v1alpha1.GangReference{APIVersion: "batch/v1", Kind: "Job", Name: owner, UID: types.UID("uid-" + owner)},
+			Gang:     v1alpha1.GangReference{APIVersion: "batch/v1", Kind: "Job", Name: owner, UID: types.UID("uid-" + owner), Pods: pods},
 			Offer:    v1alpha1.OfferReference{Provider: o.Provider, Region: o.Region, InstanceType: o.InstanceType, CapacityType: o.CapacityType, GPUModel: o.GPUModel, GPUs: int32(o.GPUs), PricePerHour: "2 EUR"},
 			Deadline: at(time.Hour), Until: at(2 * time.Hour),
 		},

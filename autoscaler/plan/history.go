@@ -2,8 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -32,9 +34,11 @@ type fleet struct{ machines, gpus int32 }
 
 // past is what was bought for one owner before.
 type past struct {
-	live     *v1alpha1.Burst
-	next     int32 // number of the next attempt
-	failures int   // that were not the market's
+	live     []*v1alpha1.Burst
+	bought   time.Time // when the last of them was written, live or not
+	next     int32     // number of the next attempt
+	failures int       // that were not the market's
+	counted  time.Time // when the last one that counts was
 	failed   time.Time
 	lastWhy  string
 	// excluded are offers that are not asked again before the time.
@@ -97,6 +101,9 @@ func remember(s State, onNodes map[string]int) history {
 			h.owners[key] = p
 		}
 		p.next = max(p.next, b.Spec.Attempt+1)
+		if at := b.CreationTimestamp.Time; at.After(p.bought) {
+			p.bought = at
+		}
 		for _, pod := range b.Status.Placed {
 			h.placed[pod.UID] = b.Name
 		}
@@ -105,7 +112,7 @@ func remember(s State, onNodes map[string]int) history {
 			h.count(b)
 		}
 		if !ended || !over && serving(b, onNodes) {
-			p.live = b
+			p.live = append(p.live, b)
 			h.live = append(h.live, b)
 			continue
 		}
@@ -137,9 +144,9 @@ func (p *past) learn(b *v1alpha1.Burst, s Settings) {
 	key := offerOf(b).Key()
 	switch faultOf(reason) {
 	case workFault, moneyFault:
-		p.fail(at, reason)
+		p.fail(b, at, reason)
 	case offerFault:
-		p.fail(at, reason)
+		p.fail(b, at, reason)
 		p.excluded[key] = exclusion{why: reason}
 	case neverFault:
 		p.excluded[key] = exclusion{why: reason}
@@ -154,8 +161,13 @@ func (p *past) learn(b *v1alpha1.Burst, s Settings) {
 	}
 }
 
-func (p *past) fail(at time.Time, reason string) {
-	p.failures++
+// fail counts a failure, unless its burst was bought before the last one was
+// known: bursts that were bought together are one try.
+func (p *past) fail(b *v1alpha1.Burst, at time.Time, reason string) {
+	if p.failures == 0 || !b.CreationTimestamp.Time.Before(p.counted) {
+		p.failures++
+		p.counted = at
+	}
 	p.lastWhy = reason
 	if at.After(p.failed) {
 		p.failed = at
@@ -211,31 +223,51 @@ func (r *run) underWay(w *work) (Decision, bool) {
 		return Decision{}, false
 	}
 	w.attempt = p.next
-	if p.live != nil {
-		step := p.live.Status.Step
+	if left := p.left(w); len(p.live) > 0 && len(left) > 0 {
+		w.pods = left
+	} else if len(p.live) > 0 {
+		live := p.live[len(p.live)-1]
+		step := live.Status.Step
 		if step == "" {
 			step = "start"
 		}
 		return w.decision(Wait, Reason{
-			Code: AlreadyPlanned, Message: fmt.Sprintf("burst %s at %s is on its way, step %s", p.live.Name, p.live.Spec.Offer.Provider, step),
+			Code: AlreadyPlanned, Message: fmt.Sprintf("burst %s at %s is on its way, step %s", live.Name, live.Spec.Offer.Provider, step),
 			Remedy: "follow it with kubectl get bursts",
 		}), true
 	}
 	if p.failures >= r.Settings.Attempts {
 		return w.decision(Refuse, Reason{
-			Code: AttemptsExhausted, Message: fmt.Sprintf("%d bursts for it have failed, the last one with %s", p.failures, p.lastWhy),
+			Code: AttemptsExhausted, Message: fmt.Sprintf("%s for it failed, the last one with %s", count(p.failures, "burst"), p.lastWhy),
 			Remedy: "look at its failed bursts, then delete them to let it try again",
 		}), true
 	}
 	if p.failures > 0 {
 		if next := p.failed.Add(r.Settings.Backoff << min(p.failures-1, 10)); next.After(r.Now) {
 			return w.until(next, Wait, Reason{
-				Code: BackoffAfterFailure, Message: fmt.Sprintf("%d bursts for it have failed, the last one at %s with %s", p.failures, clock(p.failed), p.lastWhy),
+				Code: BackoffAfterFailure, Message: fmt.Sprintf("%s for it failed, the last one at %s with %s", count(p.failures, "burst"), clock(p.failed), p.lastWhy),
 				Remedy: "wait",
 			}), true
 		}
 	}
 	return Decision{}, false
+}
+
+// left are those of independent pods that no burst on its way is for, although
+// they were there when the last one was bought: what was bought together need not
+// fail together, and what seemed to fit at home may not. A pod that came later
+// waits until the bursts that are on their way are over.
+func (p *past) left(w *work) []*corev1.Pod {
+	if w.Together {
+		return nil
+	}
+	had := map[types.UID]bool{}
+	for _, b := range p.live {
+		for _, pod := range b.Spec.Gang.Pods {
+			had[pod.UID] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(w.pods), func(pod *corev1.Pod) bool { return had[pod.UID] || pod.CreationTimestamp.After(p.bought) })
 }
 
 // offerOf returns the offer that a burst bought, as far as its key goes.

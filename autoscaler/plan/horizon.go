@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 	"time"
@@ -24,24 +23,27 @@ type gpuNeed struct {
 	count int64
 }
 
-// freeAt returns when, and where, the work fits on-prem as running work ends by
-// its deadlines; zero when that is not known. Up to the horizon, where it
-// decides, it is the first such time; beyond, for work whose pods differ or have
-// rules about others, it is one such time.
+// freeAt returns when the work fits on-prem as running work ends by its
+// deadlines; zero when that is not known. Up to the horizon, where it decides, it
+// is the first such time, and where the pods go then stands beside it; beyond,
+// for work whose pods differ or have rules about others, it is one such time.
 //
-// It begins where GPUs alone would do: before that the work provably does not
-// fit.
+// Where pods differ it begins where GPUs alone would do: before that the work
+// provably does not fit.
 func (r *run) freeAt(w *work, horizon time.Time) (time.Time, []placement.Placed, error) {
 	ask := placement.Ask{Pods: w.pods, Together: true, Nodes: &r.onPrem}
+	scope, err := r.cluster.Scope(w.pods)
+	switch {
+	case err != nil:
+		return time.Time{}, nil, err
+	case scope == placement.EqualAndAlone:
+		return r.seated(ask, w.needs, horizon)
+	}
 	low, found := r.enoughGPUs(w.needs)
 	if !found {
 		return time.Time{}, nil, nil
 	}
-	scope, err := r.cluster.Scope(w.pods)
-	if err != nil {
-		return time.Time{}, nil, err
-	}
-	if soon := r.endingsBy(horizon); scope != placement.EqualAndAlone && low <= soon {
+	if soon := r.endingsBy(horizon); low <= soon {
 		at, where, err := r.stepwise(ask, low, soon)
 		if err != nil || where != nil || soon == len(r.ends) {
 			return at, where, err
@@ -53,11 +55,106 @@ func (r *run) freeAt(w *work, horizon time.Time) (time.Time, []placement.Placed,
 
 // endingsBy counts the endings up to a time.
 func (r *run) endingsBy(horizon time.Time) int {
-	n := 0
-	for n < len(r.ends) && !r.ends[n].at.After(horizon) {
-		n++
+	return sort.Search(len(r.ends), func(i int) bool { return r.ends[i].at.After(horizon) })
+}
+
+// seated is freeAt for equal pods of which each node decides alone: a node's
+// seats are counted by themselves, and only when something ended there.
+func (r *run) seated(ask placement.Ask, needs []gpuNeed, horizon time.Time) (time.Time, []placement.Placed, error) {
+	seats, err := r.seatsFor(ask.Pods[0], needs[0], len(ask.Pods))
+	if err != nil || len(seats) < len(ask.Pods) {
+		return time.Time{}, nil, err
 	}
-	return n
+	n := seats[len(ask.Pods)-1]
+	at := r.ends[max(n, 1)-1].at
+	if at.After(horizon) {
+		return at, nil, nil
+	}
+	answer, err := r.afterwards(ask, needs, placement.EqualAndAlone, n)
+	return at, answer.Placed, err
+}
+
+// seats are the numbers of endings after which there is a seat for one pod more
+// of a class, as things are in one state of the cluster.
+type seats struct {
+	state uint64
+	after []int
+	all   bool // more there never are
+}
+
+// seatsFor returns the seats for pods like one of them, with what each needs:
+// for at least count of them if there ever are so many.
+func (r *run) seatsFor(like *corev1.Pod, need gpuNeed, count int) ([]int, error) {
+	class := r.cluster.ClassOf(like)
+	known := r.seats[class]
+	if known.state == r.cluster.State() && (known.all || len(known.after) >= count) {
+		return known.after, nil
+	}
+	c := seatCount{run: r, like: like, need: need, most: 2 * count, free: r.cluster.Free(r.onPrem, need.name), taken: map[int]seatsAt{}}
+	r.cluster.Fork()
+	err := c.count()
+	r.cluster.Revert()
+	if err != nil {
+		return nil, err
+	}
+	r.seats[class] = seats{r.cluster.State(), c.after, len(c.after) < c.most}
+	return c.after, nil
+}
+
+// seatCount goes through the endings until it has found so many seats.
+type seatCount struct {
+	*run
+	like  *corev1.Pod
+	need  gpuNeed
+	most  int
+	free  []int64 // GPUs, by node
+	taken map[int]seatsAt
+	after []int
+}
+
+// seatsAt is what is known of one node.
+type seatsAt struct {
+	seats int
+	over  []*corev1.Pod // have ended there, and are not taken off yet
+}
+
+func (c *seatCount) count() error {
+	for node := range c.free {
+		if err := c.look(node, 0); err != nil || len(c.after) >= c.most {
+			return err
+		}
+	}
+	freed := c.freedOf(c.need.name)
+	for i, e := range c.ends {
+		c.free[e.node] += freed[i]
+		at := c.taken[e.node]
+		at.over = append(at.over, e.pod)
+		c.taken[e.node] = at
+		if err := c.look(e.node, i+1); err != nil || len(c.after) >= c.most {
+			return err
+		}
+	}
+	return nil
+}
+
+// look counts the seats of a node after n endings. A node with too few GPUs has
+// none, and is not touched.
+func (c *seatCount) look(node, n int) error {
+	if places(c.free[node], c.need) == 0 {
+		return nil
+	}
+	at := c.taken[node]
+	for _, p := range at.over {
+		if err := c.cluster.RemovePod(p, p.Spec.NodeName); err != nil {
+			return err
+		}
+	}
+	now, err := c.cluster.Room(c.onPrem, node, c.like, c.most)
+	for range now - at.seats {
+		c.after = append(c.after, n)
+	}
+	c.taken[node] = seatsAt{seats: now}
+	return err
 }
 
 // stepwise asks after each ending from low to high. More room can mean that
@@ -81,8 +178,7 @@ func (r *run) stepwise(ask placement.Ask, low, high int) (time.Time, []placement
 }
 
 // halving finds a count of endings that is enough, by steps that double, and
-// then by halving. For equal pods of which each node decides alone it is the
-// first: what ends only frees room for them.
+// then by halving.
 func (r *run) halving(ask placement.Ask, needs []gpuNeed, scope placement.Scope, low int) (time.Time, []placement.Placed, error) {
 	var where []placement.Placed
 	high := low // enough, once where is set; low-1 endings are too few
@@ -135,18 +231,18 @@ func (r *run) enoughGPUs(needs []gpuNeed) (int, bool) {
 }
 
 // slots are how many pods with a need have GPUs after each ending, one after the
-// other, as long as the nodes have that much free now.
+// other, as things are in one state of the cluster.
 type slots struct {
-	free  []int64
+	state uint64
 	after []int // never falls: endings only free something
 }
 
 func (r *run) slotsFor(need gpuNeed) []int {
-	free := r.cluster.Free(r.onPrem, need.name)
-	if known, ok := r.slots[need]; ok && slices.Equal(known.free, free) {
+	if known, ok := r.slots[need]; ok && known.state == r.cluster.State() {
 		return known.after
 	}
-	s := slots{slices.Clone(free), make([]int, len(r.ends))}
+	free := r.cluster.Free(r.onPrem, need.name)
+	s := slots{r.cluster.State(), make([]int, len(r.ends))}
 	count := 0
 	for _, n := range free {
 		count += places(n, need)
@@ -228,7 +324,10 @@ func (r *run) endings() []ending {
 		}
 	}
 	slices.SortFunc(all, func(a, b ending) int {
-		return cmp.Or(a.at.Compare(b.at), podOrder(a.pod, b.pod))
+		if order := a.at.Compare(b.at); order != 0 {
+			return order
+		}
+		return podOrder(a.pod, b.pod)
 	})
 	return all
 }

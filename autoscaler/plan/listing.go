@@ -52,7 +52,7 @@ func Market(s State, tenant string) ([]Listing, error) {
 	list := []Listing{}
 	for _, sale := range sales(&s, r.providers) {
 		l := Listing{Offer: sale.offer, Key: sale.key, Classes: []policy.Class{}, Barred: map[policy.Class]Reason{}}
-		if blocks := r.marketOn(&work{Gang: &Gang{}}, sale); len(blocks) > 0 {
+		if blocks := r.marketOn(nil, sale); len(blocks) > 0 {
 			l.Reason, l.Until = &blocks[len(blocks)-1].Reason, blocks[len(blocks)-1].Until
 		}
 		for _, class := range policy.Classes() {
@@ -68,7 +68,7 @@ func (r *run) bar(l *Listing, s *sale, class policy.Class, tenants []v1alpha1.Bu
 	for _, t := range tenants {
 		refused := policy.Going().Evaluate(policy.Trip{
 			Tenant: t, Class: class, Offer: s.offer, Provider: s.provider, Now: r.Now,
-			Until: r.timesFor(&work{maxRun: listedRun}, s).until,
+			Until: r.timesFor(&work{maxRun: listedRun}, s, 1).until,
 		})
 		if len(refused) == 0 {
 			l.Classes = append(l.Classes, class)

@@ -73,7 +73,7 @@ func (r *run) burstAfter(w *work) time.Duration {
 func (r *run) localSoon(w *work) (Decision, bool) {
 	ready := r.Settings.Boot
 	if len(w.candidates) > 0 {
-		ready = w.candidates[0].ready
+		ready = w.candidates[0].leg.times.ready.Sub(r.Now)
 	}
 	horizon := r.Now.Add(max(r.burstAfter(w), ready))
 	freed, placed, err := r.freeAt(w, horizon)

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -23,6 +24,8 @@ type sale struct {
 	key      string
 	provider *v1alpha1.BurstProvider
 	stock    *placement.Stock // its machines
+	family   int              // see related
+	place    int              // among the offers of a run
 }
 
 // sales returns the offers, sorted by key and each once: of two with one key
@@ -39,6 +42,7 @@ func sales(state *State, known map[string]*v1alpha1.BurstProvider) []*sale {
 		}
 		all = append(all, s)
 	}
+	related(all)
 	slices.SortFunc(all, func(a, b *sale) int {
 		order := cmp.Or(cmp.Compare(a.key, b.key), b.offer.Seen.Compare(a.offer.Seen),
 			cmp.Compare(b.offer.Price.NanoPerHour, a.offer.Price.NanoPerHour), compareTrueFirst(a.offer.SoldOut, b.offer.SoldOut))
@@ -47,7 +51,11 @@ func sales(state *State, known map[string]*v1alpha1.BurstProvider) []*sale {
 		}
 		return order
 	})
-	return slices.CompactFunc(all, func(a, b *sale) bool { return a.key == b.key })
+	all = slices.CompactFunc(all, func(a, b *sale) bool { return a.key == b.key })
+	for i, s := range all {
+		s.place = i
+	}
+	return all
 }
 
 func compareTrueFirst(a, b bool) int {
@@ -87,26 +95,58 @@ func meterOf(o providers.Offer, p *v1alpha1.BurstProvider) providers.MeterRule {
 	}
 }
 
-// candidate is an offer that passed everything but the budgets.
+// candidate is an offer that passed everything but the budgets, and how it
+// would be bought. What independent pods need may be more than one burst: then
+// it is the first of them.
 type candidate struct {
 	*sale
 	packing  placement.Packing
+	placed   []placement.Seat // where they are not those of the packing
+	sized    bool             // it takes all pods, as follows
 	machines int32
-	times    times
-	ready    time.Duration
+	turns    int // of pods that run one after the other
+	leg      *leg
 	ceiling  money.Amount
 	first    money.Amount // of the ceiling, in mode lease
 	expected money.Amount
+
+	more []*candidate // the other bursts
+	// whole is what all of them cost.
+	whole struct{ ceiling, expected money.Amount }
+	// beside says that each of its offers is considered by itself, too: what
+	// stands against all of them together need not be told.
+	beside bool
+	unpaid *Reason // what the budgets said
+}
+
+// bursts are all that is bought with the candidate.
+func (c *candidate) bursts() iter.Seq2[int, *candidate] {
+	return func(yield func(int, *candidate) bool) {
+		if !yield(0, c) {
+			return
+		}
+		for i, more := range c.more {
+			if !yield(i+1, more) {
+				return
+			}
+		}
+	}
 }
 
 // seats are the pods by name, each with its machine.
 func (c *candidate) seats() []Seat {
-	placed := c.packing.Seats()
+	placed := c.placed
+	if placed == nil {
+		placed = c.packing.Seats()
+	}
 	seats := make([]Seat, len(placed))
 	for i, p := range placed {
 		seats[i] = Seat{Name: p.Pod.Name, UID: p.Pod.UID, Machine: int32(p.Machine)}
 	}
-	slices.SortFunc(seats, func(a, b Seat) int { return cmp.Compare(a.Name, b.Name) })
+	byName := func(a, b Seat) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(seats, byName) {
+		slices.SortFunc(seats, byName)
+	}
 	return seats
 }
 
@@ -175,40 +215,84 @@ func reasonOf(p policy.Refusal) Reason {
 // what is left. Policy is asked first and of all offers, so that no price can
 // hide a rule.
 func (r *run) shopping(w *work) (Decision, bool) {
-	w.asks, w.needs = gpuAsks(w.pods)
-	w.speaks = map[gpuNeed]*Reason{}
 	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
-	trips := r.policyOn(w)
+	w.asks, w.needs = gpuAsks(w.pods, w.batch.Equal())
+	w.speaks = map[gpuNeed]*Reason{}
+	w.journey = r.travelling(w)
+	w.wired = w.wiring()
+	past := r.history.of(w.Owner)
 	w.refusals = slices.Grow(w.refusals, len(r.offers))
 	w.candidates = slices.Grow(w.candidates, len(r.offers))
+	open := make([]int, 0, len(r.offers)) // by their places in offers
 	for i, s := range r.offers {
-		refusals := slices.Concat(trips[i], r.marketOn(w, s))
-		if len(refusals) > 0 {
-			w.refusals = append(w.refusals, refusals...)
+		before := len(w.refusals)
+		w.refusals = append(append(w.refusals, w.journey.refusals[i]...), r.marketOn(past, s)...)
+		if len(w.refusals) == before {
+			open = append(open, i)
+		}
+	}
+	families, err := r.families(w, open)
+	if err != nil {
+		return w.decision(Refuse, undecidable(err)), true
+	}
+	for _, i := range open {
+		if families.instead(i) {
 			continue
 		}
 		c := &r.desk[i]
-		*c = candidate{sale: s}
+		*c = candidate{sale: r.offers[i]}
 		why := r.size(w, c)
-		if why == nil {
-			why = r.price(w, c)
-		}
-		if why == nil {
-			why = r.limits(w, c)
-		}
-		if why != nil {
-			w.refusals = append(w.refusals, s.refuse(*why))
-			continue
-		}
-		w.candidates = append(w.candidates, c)
+		c.sized = why == nil
+		r.consider(w, c, why)
 	}
-	slices.SortStableFunc(w.candidates, func(a, b *candidate) int {
-		if a.expected.Currency == b.expected.Currency && a.expected.Nano != b.expected.Nano {
-			return cmp.Compare(a.expected.Nano, b.expected.Nano)
-		}
-		return cmp.Or(cmp.Compare(a.expected.Currency, b.expected.Currency), cmp.Compare(a.ceiling.Nano, b.ceiling.Nano), cmp.Compare(a.key, b.key))
-	})
+	for _, f := range families.list {
+		r.mix(w, f, !families.big)
+	}
+	w.bestFirst()
 	return Decision{}, false
+}
+
+// bestFirst moves the best candidate to the front: mostly it is taken. The others
+// are put in order when they are asked about.
+func (w *work) bestFirst() {
+	best := 0
+	for i, c := range w.candidates {
+		if ranking(c, w.candidates[best]) < 0 {
+			best = i
+		}
+	}
+	if best > 0 {
+		first := w.candidates[best]
+		copy(w.candidates[1:], w.candidates[:best])
+		w.candidates[0] = first
+	}
+}
+
+// ranking orders candidates by the expected bill of all that is bought.
+func ranking(a, b *candidate) int {
+	x, y := &a.whole.expected, &b.whole.expected
+	if x.Currency == y.Currency && x.Nano != y.Nano {
+		return cmp.Compare(x.Nano, y.Nano)
+	}
+	return cmp.Or(cmp.Compare(x.Currency, y.Currency), cmp.Compare(a.whole.ceiling.Nano, b.whole.ceiling.Nano),
+		cmp.Compare(len(a.more), len(b.more)), cmp.Compare(a.key, b.key))
+}
+
+// consider makes a sized candidate one of those to choose from, or refuses its
+// offer.
+func (r *run) consider(w *work, c *candidate, why *Reason) {
+	if why == nil {
+		why = r.price(w, c)
+	}
+	if why == nil {
+		why = r.limits(w, c)
+	}
+	switch {
+	case why == nil:
+		w.candidates = append(w.candidates, c)
+	case !c.beside:
+		w.refusals = append(w.refusals, c.refuse(*why))
+	}
 }
 
 func (s *sale) refuse(why Reason) Refusal {
@@ -220,34 +304,55 @@ type trip struct {
 	tenant string
 	class  policy.Class
 	maxRun time.Duration
+	queue  int
+	endsBy time.Time // where it bounds the queue
 }
 
-// policyOn returns what the policy says against each offer. It is asked once a
-// cycle for work that it can't tell apart.
-func (r *run) policyOn(w *work) [][]Refusal {
-	key := trip{w.tenant.Name, w.class, w.maxRun}
+// journey is what holds for each offer and all work that makes one trip.
+type journey struct {
+	refusals [][]Refusal // by policy
+	legs     []leg
+}
+
+// leg is one machine of an offer on a trip: how long it is needed and what it
+// costs, or why that can't be worked out.
+type leg struct {
+	turns                    int
+	times                    times
+	ceiling, first, expected money.Amount
+	why                      *Reason
+}
+
+// travelling returns what the policy says against each offer, and what one of its
+// machines costs. That is worked out once a cycle for work that makes one trip.
+func (r *run) travelling(w *work) *journey {
+	key := trip{tenant: w.tenant.Name, class: w.class, maxRun: w.maxRun, queue: w.queue()}
+	if key.queue > 1 {
+		key.endsBy = w.EndsBy
+	}
 	if known, asked := r.trips[key]; asked {
 		return known
 	}
 	going := policy.Going()
-	all := make([][]Refusal, len(r.offers))
+	j := &journey{make([][]Refusal, len(r.offers)), make([]leg, len(r.offers))}
 	for i, s := range r.offers {
+		j.legs[i] = r.newLeg(w, s, r.turns(w, s))
 		for _, p := range going.Evaluate(policy.Trip{
-			Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: r.timesFor(w, s).until,
+			Tenant: *w.tenant, Class: w.class, Offer: s.offer, Provider: s.provider, Now: r.Now, Until: j.legs[i].times.until,
 		}) {
 			refusal := s.refuse(reasonOf(p))
 			refusal.Until = p.Until
-			all[i] = append(all[i], refusal)
+			j.refusals[i] = append(j.refusals[i], refusal)
 		}
 	}
-	r.trips[key] = all
-	return all
+	r.trips[key] = j
+	return j
 }
 
 // marketOn refuses what can't be bought now: sold out, on the bench, or already
-// tried for this gang. A block reaches its own offer and no other.
+// tried for the work with this past. A block reaches its own offer and no other.
 // cases: H-10 LeanerCloud/AutoSpotting#147, D-42 kubernetes-sigs/karpenter#2275
-func (r *run) marketOn(w *work, s *sale) []Refusal {
+func (r *run) marketOn(p *past, s *sale) []Refusal {
 	var out []Refusal
 	if s.offer.SoldOut {
 		out = append(out, s.refuse(Reason{
@@ -265,7 +370,7 @@ func (r *run) marketOn(w *work, s *sale) []Refusal {
 			}
 		}
 	}
-	if p := r.history.of(w.Owner); p != nil {
+	if p != nil {
 		if e, excluded := p.excluded[s.key]; excluded && (e.until.IsZero() || e.until.After(r.Now)) {
 			refusal := s.refuse(Reason{
 				Code: EarlierAttempt, Message: fmt.Sprintf("an earlier burst for this work ended here with %s", e.why), Remedy: "the next offer is taken",
@@ -281,10 +386,14 @@ func (r *run) marketOn(w *work, s *sale) []Refusal {
 // cap on the GPU model, counting all that is in flight.
 func (r *run) limits(w *work, c *candidate) *Reason {
 	limit, inFlight := c.provider.Spec.Limits, r.history.bought[c.offer.Provider]
-	gpus := c.machines * int32(c.offer.GPUs)
-	if limit.Machines != nil && inFlight.machines+c.machines > *limit.Machines {
+	machines, gpus := int32(0), int32(0)
+	for _, b := range c.bursts() {
+		machines += b.machines
+		gpus += b.machines * int32(b.offer.GPUs)
+	}
+	if limit.Machines != nil && inFlight.machines+machines > *limit.Machines {
 		return &Reason{
-			Code: ProviderQuota, Message: fmt.Sprintf("%d machines in flight and %d more exceed the limit of %d", inFlight.machines, c.machines, *limit.Machines),
+			Code: ProviderQuota, Message: fmt.Sprintf("%d machines in flight and %d more exceed the limit of %d", inFlight.machines, machines, *limit.Machines),
 			Remedy: "wait for a burst to end, or raise the provider's limit",
 		}
 	}

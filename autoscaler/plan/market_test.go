@@ -418,15 +418,17 @@ func (g given) justNow() given {
 	return g
 }
 
-// bench keeps the offer of a provider out until then.
+// bench keeps the offers of a provider out until then.
 func (g given) bench(provider string, until time.Duration) given {
 	g.s.Providers = slices.Clone(g.s.Providers)
-	for i, o := range g.s.Offers {
-		if o.Provider == provider {
-			p := g.s.Providers[i].DeepCopy()
-			p.Status.Unavailable = []v1alpha1.UnavailableOffer{{Offer: o.Key(), Until: at(until), Reason: "SoldOut"}}
-			g.s.Providers[i] = *p
+	for i := range g.s.Providers {
+		p := g.s.Providers[i].DeepCopy()
+		for _, o := range g.s.Offers {
+			if o.Provider == provider && p.Name == provider {
+				p.Status.Unavailable = append(p.Status.Unavailable, v1alpha1.UnavailableOffer{Offer: o.Key(), Until: at(until), Reason: "SoldOut"})
+			}
 		}
+		g.s.Providers[i] = *p
 	}
 	return g
 }

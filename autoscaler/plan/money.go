@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,35 +26,67 @@ func (r *run) paying(w *work) (Decision, bool) {
 		own := r.book.Clone() // what is only observed takes no money from others
 		book = &own
 	}
-	for _, c := range w.candidates {
-		b := r.burst(w, c)
-		res := b.reservation()
-		path, err := book.Path(res)
-		if err == nil {
-			err = book.Try(res)
+	for i, c := range w.candidates {
+		if i == 1 {
+			slices.SortStableFunc(w.candidates[1:], ranking)
+			c = w.candidates[1]
 		}
-		if err != nil {
-			w.refusals = append(w.refusals, c.refuse(shortOf(err, res.Amount, b.Mode)))
+		bursts, why := r.pay(w, c, book)
+		if c.unpaid = why; why != nil {
+			if !c.beside {
+				w.refusals = append(w.refusals, c.refuse(*why))
+			}
 			continue
 		}
-		b.Budgets = path
 		w.refusals = sortRefusals(w.refusals)
 		if observed {
-			return r.bought(w, b, WouldBuy, WouldBurst), true
+			return r.bought(w, bursts, WouldBuy, WouldBurst), true
 		}
-		r.history.add(c.offer.Provider, b.TenantID, c.offer.GPUModel, b.Machines, int32(c.offer.GPUs))
-		return r.bought(w, b, Buy, Bursts), true
+		for _, b := range bursts {
+			r.history.add(b.Offer.Provider, b.TenantID, b.Offer.GPUModel, b.Machines, int32(b.Offer.GPUs))
+		}
+		return r.bought(w, bursts, Buy, Bursts), true
 	}
 	w.refusals = sortRefusals(w.refusals)
 	return r.unpaid(w)
 }
 
-func (r *run) bought(w *work, b Burst, v Verdict, code Code) Decision {
-	d := w.decision(v, Reason{Code: code, Message: b.summary(w.misfit)})
+// pay books all bursts of a candidate, or none.
+func (r *run) pay(w *work, c *candidate, book *quota.Book) ([]Burst, *Reason) {
+	trial := book
+	if len(c.more) > 0 {
+		own := book.Clone()
+		trial = &own
+	}
+	var bursts []Burst
+	for i, part := range c.bursts() {
+		b := r.burst(w, part, w.attempt+int32(i))
+		res := b.reservation()
+		path, err := trial.Path(res)
+		if err == nil {
+			err = trial.Try(res)
+		}
+		if err != nil {
+			return nil, refusal(shortOf(err, res.Amount, b.Mode))
+		}
+		b.Budgets = path
+		bursts = append(bursts, b)
+	}
+	if trial != book {
+		*book = *trial
+	}
+	return bursts, nil
+}
+
+func (r *run) bought(w *work, bursts []Burst, v Verdict, code Code) Decision {
+	d := w.decision(v, Reason{Code: code, Message: summary(bursts, w.misfit)})
 	if v == WouldBuy {
 		d.Remedy = fmt.Sprintf("set the burst mode of tenant %s to On to buy it", w.tenant.Name)
 	}
-	d.Burst = &b
+	d.Burst, d.More = &bursts[0], bursts[1:]
+	if len(d.More) == 0 {
+		d.More = nil
+	}
 	return d
 }
 
@@ -62,15 +95,14 @@ func (r *run) bought(w *work, b Burst, v Verdict, code Code) Decision {
 // budget could have carried before one in a currency that none counts in.
 // Otherwise no offer was left.
 func (r *run) unpaid(w *work) (Decision, bool) {
-	var last *Refusal
+	var last *Reason
 	for _, c := range w.candidates {
-		at := slices.IndexFunc(w.refusals, func(f Refusal) bool { return f.Offer == c.key })
-		if f := &w.refusals[at]; last == nil || last.Code == CurrencyMismatch && f.Code != CurrencyMismatch {
-			last = f
+		if !c.beside && (last == nil || last.Code == CurrencyMismatch && c.unpaid.Code != CurrencyMismatch) {
+			last = c.unpaid
 		}
 	}
 	if last != nil {
-		return w.decision(Refuse, last.Reason), true
+		return w.decision(Refuse, *last), true
 	}
 	why := noOffer(w)
 	d := w.decision(Refuse, why)
@@ -99,6 +131,11 @@ func shortOf(err error, asked money.Amount, mode string) Reason {
 	switch {
 	case errors.Is(err, quota.ErrNoBudget):
 		return Reason{Code: BudgetMissing, Message: "no budget allows it: " + err.Error(), Remedy: "give the tenant a budget"}
+	case errors.Is(err, quota.ErrOverrun):
+		return Reason{
+			Code: BudgetRefused, Message: "an earlier burst has cost more than was reserved, and nobody has accepted that yet",
+			Remedy: "ask the platform team to find the machines that were not deleted in time, and to accept the overrun",
+		}
 	case errors.Is(err, money.ErrCurrency):
 		return Reason{Code: CurrencyMismatch, Message: fmt.Sprintf("the offer is priced in %s and a budget counts in another currency", asked.Currency), Remedy: "state the price in the budget's currency"}
 	}
@@ -106,21 +143,24 @@ func shortOf(err error, asked money.Amount, mode string) Reason {
 }
 
 // burst is the purchase of a candidate.
-func (r *run) burst(w *work, c *candidate) Burst {
+func (r *run) burst(w *work, c *candidate, attempt int32) Burst {
 	project, projectID := projectOf(w.tenant, w.Owner.Namespace)
 	b := Burst{
-		Name: nameOf(w.Owner.UID, w.attempt), Owner: w.Owner, Attempt: w.attempt,
+		Name: nameOf(w.Owner.UID, attempt), Owner: w.Owner, Attempt: attempt,
 		Tenant: w.tenant.Name, TenantID: w.tenant.Spec.ID, Project: project, ProjectID: projectID,
 		Together: w.Together, Pods: c.seats(), Offer: c.offer, Machines: c.machines,
 		Ceiling: c.ceiling, Expected: c.expected,
 		Hourly: money.Rate{NanoPerHour: c.offer.Price.NanoPerHour * int64(c.machines), Currency: c.offer.Price.Currency},
 		Mode:   quota.ModeSafe,
-		MaxRun: w.maxRun, From: r.Now, Deadline: c.times.deadline, Until: c.times.until,
+		MaxRun: time.Duration(c.turns) * w.maxRun, From: r.Now, Deadline: c.leg.times.deadline, Until: c.leg.times.until,
 		Data:    v1alpha1.BurstData{Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs},
-		ReadyAt: c.times.ready, LocalAt: w.localAt,
+		ReadyAt: c.leg.times.ready, LocalAt: w.localAt,
+	}
+	if c.turns > 1 {
+		b.Turns = int32(c.turns)
 	}
 	if w.sliced && c.first.Nano < c.ceiling.Nano { // else the first slice is the whole
-		b.Mode, b.First, b.FirstUntil = quota.ModeLease, c.first, c.times.first
+		b.Mode, b.First, b.FirstUntil = quota.ModeLease, c.first, c.leg.times.first
 	}
 	return b
 }
@@ -143,6 +183,9 @@ func nameOf(owner types.UID, attempt int32) string {
 }
 
 func sortRefusals(all []Refusal) []Refusal {
-	slices.SortStableFunc(all, func(a, b Refusal) int { return cmp.Compare(a.Offer, b.Offer) })
+	byOffer := func(a, b Refusal) int { return cmp.Compare(a.Offer, b.Offer) }
+	if !slices.IsSortedFunc(all, byOffer) {
+		slices.SortStableFunc(all, byOffer)
+	}
 	return all
 }

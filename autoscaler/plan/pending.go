@@ -32,7 +32,7 @@ func (r *run) held(w *work) (Decision, bool) {
 		}), true
 	}
 	if len(w.pods) == 0 {
-		return w.decision(Wait, Reason{Code: NotUnschedulableYet, Message: "it has no pending pod"}), true
+		return w.decision(Wait, Reason{Code: NotUnschedulableYet, Message: "it has no pending pod", Remedy: "wait until its controller makes one, or see the controller's events"}), true
 	}
 	return Decision{}, false
 }
@@ -40,12 +40,14 @@ func (r *run) held(w *work) (Decision, bool) {
 func (r *run) podHeld(p *corev1.Pod) (Reason, bool) {
 	switch {
 	case !p.DeletionTimestamp.IsZero():
-		return Reason{Code: PodTerminating, Message: fmt.Sprintf("pod %s is being deleted", p.Name)}, true
+		return Reason{Code: PodTerminating, Message: fmt.Sprintf("pod %s is being deleted", p.Name), Remedy: "its owner makes another one, or it is over"}, true
 	case p.Spec.NodeName != "":
-		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s is bound to node %s", p.Name, p.Spec.NodeName)}, true
+		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s is bound to node %s", p.Name, p.Spec.NodeName), Remedy: "leave spec.nodeName out to let a scheduler choose"}, true
 	case r.history.placed[p.UID] != "":
 		// No pod is ever unbound: the cache of pods is behind that of bursts.
-		return Reason{Code: NodeNameSet, Message: fmt.Sprintf("pod %s has run on burst %s", p.Name, r.history.placed[p.UID])}, true
+		return Reason{
+			Code: NodeNameSet, Message: fmt.Sprintf("pod %s has run on burst %s", p.Name, r.history.placed[p.UID]), Remedy: "wait: the news of its end is on the way",
+		}, true
 	case len(p.Spec.SchedulingGates) > 0:
 		return Gated(p), true
 	case daemon(p) || r.system[p.Namespace]:

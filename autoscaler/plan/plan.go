@@ -53,6 +53,10 @@ type Decision struct {
 	Until time.Time `json:"until,omitzero"`
 	// Burst is set for Buy and WouldBuy.
 	Burst *Burst `json:"burst,omitempty"`
+	// More are bought with it, for other pods of the same owner: independent
+	// pods may be split where machines of several types are cheaper, or one
+	// burst has not enough of them.
+	More []Burst `json:"more,omitempty"`
 	// Refusals are all reasons against single offers or against the work
 	// itself, sorted by offer.
 	Refusals []Refusal `json:"refusals,omitempty"`
@@ -88,6 +92,9 @@ type Burst struct {
 	// Offer is bought Machines times, at the price and meter that count.
 	Offer    providers.Offer `json:"offer"`
 	Machines int32           `json:"machines"`
+	// Turns is how many of its pods run one after the other at most, where
+	// they take turns; else 0.
+	Turns int32 `json:"turns,omitempty"`
 	// Hourly is the price of all machines.
 	Hourly money.Rate `json:"hourly"`
 	// Ceiling is the worst case, Expected the bill if all goes as planned.
@@ -101,7 +108,7 @@ type Burst struct {
 	// Budgets are the ids of the budgets on the path of the money.
 	Budgets []string `json:"budgets"`
 
-	// MaxRun bounds the work; From is the time of the decision; Deadline ends
+	// MaxRun bounds the work, all turns of it; From is the time of the decision; Deadline ends
 	// the work whatever happens; Until is when the last machine is proven gone
 	// in the worst case.
 	MaxRun   time.Duration `json:"maxRun"`
@@ -128,9 +135,17 @@ type Seat struct {
 func (p Plan) Bursts() []Burst {
 	var out []Burst
 	for _, d := range p.Decisions {
-		if d.Verdict == Buy && d.Burst != nil {
-			out = append(out, *d.Burst)
+		if d.Verdict == Buy {
+			out = append(out, d.Bursts()...)
 		}
 	}
 	return out
+}
+
+// Bursts are Burst and More.
+func (d Decision) Bursts() []Burst {
+	if d.Burst == nil {
+		return nil
+	}
+	return append([]Burst{*d.Burst}, d.More...)
 }

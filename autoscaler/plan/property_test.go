@@ -46,11 +46,14 @@ func draw(t *rapid.T) given {
 		case "benched":
 			g = g.bench(fmt.Sprintf("p%d", i), time.Hour)
 		}
+		if rapid.Bool().Draw(t, "second type") {
+			g = g.also(8, rapid.SampledFrom([]string{"3 EUR", "8 EUR", "1 CHF"}).Draw(t, "second price"))
+		}
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "gangs") {
 		name := fmt.Sprintf("job%d", i)
 		g = g.gangOf(rapid.SampledFrom([]string{"vision", "also", "nobody"}).Draw(t, "namespace"), name, rapid.Int64Range(1, 4).Draw(t, "gpus")).
-			times(rapid.IntRange(1, 3).Draw(t, "pods")).priority(int32(rapid.IntRange(0, 1).Draw(t, "priority"))).
+			times(rapid.SampledFrom([]int{1, 2, 3, 7}).Draw(t, "pods")).priority(int32(rapid.IntRange(0, 1).Draw(t, "priority"))).
 			waiting(rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "waiting"))
 		if rapid.Bool().Draw(t, "together") {
 			g = g.together()
@@ -138,7 +141,7 @@ func rich() given {
 
 // At any state: no hard budget is exceeded, nothing is bought twice, nothing is
 // bought where the rules forbid it, every gang has exactly one outcome with a
-// reason, and no burst has more machines than pods.
+// reason, and no machine is for nobody.
 func TestPlanKeepsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := draw(t).s
@@ -154,11 +157,9 @@ func TestPlanKeepsPromises(t *testing.T) {
 		checkBudgets(t, s, p)
 		checkOnce(t, s, p)
 		for _, d := range p.Decisions {
-			if d.Burst != nil {
-				checkPlace(t, s, *d.Burst)
-				if int(d.Burst.Machines) > len(d.Burst.Pods) {
-					t.Errorf("%d machines for %d pods", d.Burst.Machines, len(d.Burst.Pods))
-				}
+			checkParts(t, s, d)
+			for _, b := range d.Bursts() {
+				checkPlace(t, s, b)
 			}
 		}
 	})
@@ -223,8 +224,8 @@ func checkPlace(t *rapid.T, s plan.State, b plan.Burst) {
 			t.Errorf("%s goes to %s", b.Owner, p.Spec.Country)
 		case p.Spec.ProcessingAgreement == nil:
 			t.Errorf("%s goes to %s without a processing agreement", b.Owner, p.Name)
-		case len(p.Status.Unavailable) > 0:
-			t.Errorf("%s goes to %s, which is on the bench", b.Owner, p.Name)
+		case slices.ContainsFunc(p.Status.Unavailable, func(u v1alpha1.UnavailableOffer) bool { return u.Offer == b.Offer.Key() }):
+			t.Errorf("%s goes to %s, which is on the bench", b.Owner, b.Offer.Key())
 		}
 	}
 	if b.Offer.SoldOut || b.Offer.Price.IsZero() || b.Ceiling.Sign() <= 0 {

@@ -23,6 +23,7 @@ type run struct {
 	ends    []ending                        // pods on them whose end is known, soonest first
 	freed   map[corev1.ResourceName][]int64 // see freedOf
 	slots   map[gpuNeed]slots
+	seats   map[placement.Class]seats
 	// book is tried on, gang by gang: two gangs can't both get the last euro.
 	book      quota.Book
 	history   history
@@ -30,8 +31,9 @@ type run struct {
 	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
 	providers map[string]*v1alpha1.BurstProvider
 	offers    []*sale
-	desk      []candidate          // of the gang at hand, by offer
-	trips     map[trip][][]Refusal // see policyOn
+	desk      []candidate       // of the gang at hand, by offer
+	trips     map[trip]*journey // see travelling
+	kin       [][]int           // room for families
 	claims    map[string]*corev1.PersistentVolumeClaim
 	volumes   map[string]*corev1.PersistentVolume
 }
@@ -41,9 +43,10 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 		State:     s,
 		cluster:   cluster,
 		home:      map[string]int{},
-		trips:     map[trip][][]Refusal{},
+		trips:     map[trip]*journey{},
 		freed:     map[corev1.ResourceName][]int64{},
 		slots:     map[gpuNeed]slots{},
+		seats:     map[placement.Class]seats{},
 		book:      s.Book.Clone(),
 		system:    map[string]bool{"kube-system": true},
 		tenants:   map[string][]*v1alpha1.BurstTenant{},
@@ -84,7 +87,7 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 	}
 	r.history = remember(s, r.onBurstNodes())
 	r.offers = sales(&s, r.providers)
-	r.desk = make([]candidate, len(r.offers))
+	r.desk, r.kin = make([]candidate, len(r.offers)), make([][]int, len(r.offers))
 	r.ends = r.endings()
 	r.promise()
 	return r

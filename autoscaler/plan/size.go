@@ -31,7 +31,14 @@ func (r *run) size(w *work, c *candidate) *Reason {
 	if why != nil {
 		return why
 	}
-	packing, err := r.cluster.Pack(w.batch, c.stock, r.Settings.Machines)
+	if w.wired != nil && c.fabric() == "" {
+		return w.wired
+	}
+	most := r.Settings.Machines
+	if !w.Together {
+		most = len(w.pods) // in as many bursts as it takes
+	}
+	packing, err := r.cluster.Pack(w.batch.InTurns(r.turns(w, c.sale)), c.stock, most)
 	switch {
 	case err != nil:
 		return refusal(undecidable(err))
@@ -43,7 +50,13 @@ func (r *run) size(w *work, c *candidate) *Reason {
 			Remedy: "make it smaller, or use larger machines",
 		})
 	}
-	c.machines, c.packing = int32(packing.Machines), packing
+	c.machines, c.turns, c.packing = int32(packing.Machines), packing.Turns, packing
+	if w.Together && c.machines > 1 && len(w.Fabrics) > 0 {
+		return w.spans(c)
+	}
+	if packing.Machines > r.Settings.Machines {
+		c.into(parted(c.sale, packing.Turns, packing.Seats(), r.Settings.Machines))
+	}
 	return nil
 }
 
@@ -78,8 +91,13 @@ type gpuAsk struct {
 	gpuNeed
 }
 
-// gpuAsks also returns the largest need of each pod.
-func gpuAsks(pods []*corev1.Pod) (asks []gpuAsk, largest []gpuNeed) {
+// gpuAsks also returns the largest need of each pod. Of equal pods the first asks
+// for all.
+func gpuAsks(pods []*corev1.Pod, equal bool) (asks []gpuAsk, largest []gpuNeed) {
+	if equal {
+		asks, largest = gpuAsks(pods[:1], false)
+		return asks, slices.Repeat(largest, len(pods))
+	}
 	largest = make([]gpuNeed, len(pods))
 	for i, p := range pods {
 		needs := gpuRequests(p)
@@ -145,6 +163,9 @@ func misfit(packing placement.Packing) Reason {
 	case "VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits":
 		return Reason{Code: LocalPV, Message: message, Remedy: "read the data from S3 instead"}
 	case "NodeResourcesFit":
+		if name, lacks := strings.CutPrefix(why.Message, "Insufficient "); lacks && strings.Contains(name, "/") && !IsGPU(corev1.ResourceName(name)) {
+			return Reason{Code: ExtendedResourceUnknown, Message: fmt.Sprintf("pod %s asks for more %s than a fresh machine has", p.Name, name), Remedy: "ask for a resource that an offer has"}
+		}
 		return Reason{Code: MachineTooSmall, Message: message, Remedy: "ask for less, or connect an offer with larger machines"}
 	}
 	return Reason{Code: OtherReason, Message: message, Remedy: "correct the pod"}

@@ -80,6 +80,9 @@ type Cluster struct {
 	// DaemonSets of the cluster's own namespaces put their pods on rented
 	// machines too, where they tolerate these.
 	DaemonSets []appsv1.DaemonSet `json:"daemonSets,omitempty"`
+	// Quotas of the namespaces bound home and cloud alike; deciding needs none,
+	// since a pod beyond one does not exist, but imagining work does.
+	Quotas []corev1.ResourceQuota `json:"quotas,omitempty"`
 	// Ends says by when bound pods are over at the latest, by pod UID, where
 	// the owner's deadline tells. A pod's own activeDeadlineSeconds need not
 	// be repeated here.
@@ -132,7 +135,14 @@ type Gang struct {
 	// DataClass is the annotation's, empty when there is none.
 	DataClass string `json:"dataClass,omitempty"`
 
+	// Fabrics are the fast fabrics that its pods declare to need between
+	// machines, from annotations.
+	Fabrics []string `json:"fabrics,omitempty"`
+
 	// Hold says why the pods are pending when it is not for want of capacity
 	// (suspended, waiting in a queue). Held work is never bought for.
 	Hold *Reason `json:"hold,omitempty"`
+	// Short says why further pods of independent work don't exist. It is told
+	// with whatever is decided on those that do.
+	Short *Reason `json:"short,omitempty"`
 }

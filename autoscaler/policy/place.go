@@ -34,7 +34,7 @@ func providerKnown(t Trip) []Refusal {
 	case t.Provider == nil:
 		return refuse(ProviderUnknown, fmt.Sprintf("there is no BurstProvider %q", t.Offer.Provider), "create it, with its legal facts")
 	case !t.Provider.DeletionTimestamp.IsZero():
-		return refuse(ProviderLeaving, fmt.Sprintf("BurstProvider %q is being removed", t.Offer.Provider), "")
+		return refuse(ProviderLeaving, fmt.Sprintf("BurstProvider %q is being removed", t.Offer.Provider), "connect another provider, or create it again once it is gone")
 	}
 	return nil
 }

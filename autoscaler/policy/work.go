@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +24,16 @@ func each(pods []*corev1.Pod, ask func(*corev1.Pod) []Refusal) []Refusal {
 	return all
 }
 
-func containers(p *corev1.Pod) []corev1.Container {
-	return slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
+func containers(p *corev1.Pod) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // volumes refuses what exists on-prem only. A claim is never replaced by one of
@@ -79,7 +88,7 @@ func hostAccess(w Work) []Refusal {
 		if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.HostIPC {
 			all = append(all, refuse(HostNetwork, "the pod uses the network, processes or IPC of its node", "drop hostNetwork, hostPID and hostIPC")...)
 		}
-		for _, c := range containers(p) {
+		for c := range containers(p) {
 			if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
 				all = append(all, refuse(PrivilegedForbidden, fmt.Sprintf("container %q is privileged: it could read the keys of its node", c.Name), "run it without privileged")...)
 			}

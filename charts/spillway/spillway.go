@@ -99,7 +99,7 @@ const probed = "spillway-nodes"
 // order puts what others need first.
 func order(object *unstructured.Unstructured) int {
 	kinds := []string{
-		"CustomResourceDefinition", "Namespace", "ServiceAccount", "ClusterRole", "Role",
+		"CustomResourceDefinition", "Namespace", "ServiceAccount", "Service", "ClusterRole", "Role",
 		"ClusterRoleBinding", "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 	}
 	if i := slices.Index(kinds, object.GetKind()); i >= 0 {

@@ -37,6 +37,7 @@ type settings struct {
 	EmbeddedCAPI bool        `json:"embeddedCAPI"`
 	Link         string      `json:"link"`
 	Gate         string      `json:"gate"`
+	People       string      `json:"people"` // host:port for those who ask, as the API server reaches it
 	Store        string      `json:"store"`
 	StoreAddress string      `json:"storeAddress"`
 	StoreRegion  string      `json:"storeRegion"`
@@ -142,7 +143,7 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 	}
 	c.Log = slog.New(slog.NewJSONHandler(console, nil))
 	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
-	c.DataDir, c.Identity, c.Link, c.Gate = s.DataDir, s.Identity, s.Link, s.Gate
+	c.DataDir, c.Identity, c.Link, c.Gate, c.People = s.DataDir, s.Identity, s.Link, s.Gate, s.People
 	c.Endpoint, c.StoreAddress, c.StoreRegion = s.Endpoint, s.StoreAddress, s.StoreRegion
 	c.Dialers = map[string]controller.Dialer{
 		"fake": world.FakeDialer, "openstack": controller.DialOpenStack, "ec2": controller.DialEC2,

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
@@ -58,10 +57,9 @@ func marketState(ctx context.Context, command, file, kubecontext string) (plan.S
 		return captured(command, file)
 	}
 	s := plan.State{Now: time.Now().UTC()}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubecontext}).ClientConfig()
+	config, _, err := kubeconfig(kubecontext)
 	if err != nil {
-		return s, fmt.Errorf("kubeconfig: %w; set KUBECONFIG, or ask a captured state with --state", err)
+		return s, err
 	}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

@@ -6,19 +6,15 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"spillway.dev/spillway/autoscaler/infra"
-	"spillway.dev/spillway/autoscaler/observe"
-	"spillway.dev/spillway/autoscaler/plan"
 	"spillway.dev/spillway/nodeagent/wipe"
 	"spillway.dev/spillway/providers/fake"
 )
@@ -142,100 +138,6 @@ func logsCommand() *cobra.Command {
 	c.Flags().StringVar(&dir, "records", "", "records `DIR` of the controller")
 	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the Job")
 	return c
-}
-
-func whyCommand() *cobra.Command {
-	var state, output string
-	c := &cobra.Command{
-		Use: "why [job/NAME]", Aliases: []string{"explain"}, Short: "Decide again on a captured state and say why",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := captured("why", state)
-			if err != nil {
-				return err
-			}
-			decided := plan.Decide(s)
-			if len(args) == 1 {
-				_, name, _ := strings.Cut(args[0], "/")
-				decided.Decisions = slices.DeleteFunc(decided.Decisions, func(d plan.Decision) bool { return d.Owner.Name != name })
-			}
-			if len(decided.Decisions) == 0 {
-				return fmt.Errorf("nothing that waits matches in %s; jobs that run or have ended need no decision", state)
-			}
-			return show(cmd, output, decided, decided.Explain())
-		},
-	}
-	c.Flags().StringVar(&state, "state", "", "captured state `FILE`")
-	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	return c
-}
-
-// captured reads a state that a controller has captured.
-func captured(command, file string) (plan.State, error) {
-	var s plan.State
-	if file == "" {
-		return s, usageError{fmt.Errorf("%s: --state is missing: name a captured state, for example demo-out/state.json", command)}
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return s, fmt.Errorf("captured state: %w", err)
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("captured state %s: %w", file, err)
-	}
-	return s, nil
-}
-
-func simulateCommand() *cobra.Command {
-	var state, output, manifest, namespace string
-	c := &cobra.Command{
-		Use: "simulate", Short: "Say what would happen to a Job, and at what price, without submitting it", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if manifest == "" {
-				return usageError{fmt.Errorf("simulate: -f is missing: name a manifest of work, or - for standard input")}
-			}
-			s, err := captured("simulate", state)
-			if err != nil {
-				return err
-			}
-			data, err := readManifest(cmd, manifest)
-			if err != nil {
-				return err
-			}
-			imagined, err := observe.Imagine(data, namespace, s.Now)
-			if err != nil {
-				return fmt.Errorf("manifest %s: %w", manifest, err)
-			}
-			mine := map[plan.Owner]bool{}
-			for _, g := range imagined {
-				mine[g.Owner] = true
-			}
-			s.Gangs = append(s.Gangs, imagined...) // beside what waits already
-			decided := plan.Decide(s)
-			decided.Decisions = slices.DeleteFunc(decided.Decisions, func(d plan.Decision) bool { return !mine[d.Owner] })
-			return show(cmd, output, decided, decided.Explain())
-		},
-	}
-	c.Flags().StringVarP(&manifest, "filename", "f", "", "manifest `FILE` (YAML), - for standard input")
-	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
-	c.Flags().StringVar(&state, "state", "", "captured state `FILE`")
-	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	return c
-}
-
-func readManifest(cmd *cobra.Command, file string) ([]byte, error) {
-	if file == "-" {
-		data, err := io.ReadAll(cmd.InOrStdin())
-		if err != nil {
-			return nil, fmt.Errorf("manifest on standard input: %w", err)
-		}
-		return data, nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
-	}
-	return data, nil
 }
 
 func sweepCommand() *cobra.Command {

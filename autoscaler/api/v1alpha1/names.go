@@ -34,6 +34,10 @@ const (
 	OutputsAnnotation = "spillway.dev/outputs"
 	// DataClassAnnotation raises the data class of a pod above its tenant's.
 	DataClassAnnotation = "spillway.dev/data-class"
+	// FabricAnnotation on a pod names the fast fabric over which it talks to the
+	// others of its gang on other machines, for example "infiniband", or says
+	// "any". As a label of an offer it names the one between its machines.
+	FabricAnnotation = "spillway.dev/fabric"
 	// GangAnnotation on a Job says that its pods must start together.
 	GangAnnotation = "spillway.dev/gang"
 	// StatusAnnotation on the owner tells the user place, start, cost, results.

@@ -53,6 +53,11 @@ type BurstTenantSpec struct {
 	// Tariff names the BurstTariff that the tenant is charged at.
 	// +optional
 	Tariff string `json:"tariff,omitempty"`
+	// PersonalLabels are keys of pod labels whose values name people. Captured
+	// states hold numbers in their place.
+	// +listType=set
+	// +optional
+	PersonalLabels []string `json:"personalLabels,omitempty"`
 }
 
 // Project is a part of a tenant with its own cost centre.
