@@ -79,7 +79,7 @@ postgres: ## run all tests of the ledger on a real PostgreSQL, Debian's, with ki
 	@go test -count=1 -timeout 30m -tags postgres ./quota/ledger -rapid.checks=50
 	@go test -count=1 -tags postgres -run Postgres ./cmd/spillway
 
-openstack: build ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 2 GB in bin/.built)
+openstack: build ## hold the OpenStack driver against a real OpenStack from Debian 12 packages (root, 0.7 GB in bin/.built)
 	@go test -count=1 -timeout 40m -v -tags openstack -artifacts -outputdir $(CURDIR)/bin ./e2e/openstack
 
 # The packages' own tests, with real gateways for their stores.

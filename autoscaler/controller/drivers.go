@@ -21,6 +21,7 @@ type drivers struct {
 	reader       client.Reader
 	dialers      map[string]Dialer
 	installation string
+	accounts     *accounts // used under mu
 
 	mu   sync.Mutex
 	made map[string]madeDriver
@@ -59,6 +60,7 @@ func (d *drivers) of(ctx context.Context, provider string) (providers.Driver, er
 	if d.made == nil {
 		d.made = map[string]madeDriver{}
 	}
+	driver = d.accounts.around(provider, driver)
 	d.made[provider] = madeDriver{version, driver}
 	return driver, nil
 }

@@ -16,6 +16,9 @@ type meters struct {
 	waiting   *prometheus.GaugeVec
 	facts     *prometheus.CounterVec
 	unowned   prometheus.Gauge
+
+	calls       *prometheus.CounterVec
+	callSeconds *prometheus.HistogramVec
 }
 
 // newMeters registers the metrics; a second controller in one process shares
@@ -34,6 +37,13 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 		unowned: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "spillway_reservations_unowned", Help: "Open reservations whose Burst does not exist any more.",
 		}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_cloud_calls_total", Help: "Calls of clouds, by provider, operation and outcome: done, or the kind of failure.",
+		}, []string{"provider", "op", "outcome"}),
+		callSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "spillway_cloud_call_seconds", Help: "How long calls of clouds took, by provider and operation.",
+			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"provider", "op"}),
 	}
 	var err error
 	m.decisions, err = registered(r, m.decisions)
@@ -45,6 +55,12 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 	}
 	if err == nil {
 		m.unowned, err = registered(r, m.unowned)
+	}
+	if err == nil {
+		m.calls, err = registered(r, m.calls)
+	}
+	if err == nil {
+		m.callSeconds, err = registered(r, m.callSeconds)
 	}
 	return m, err
 }

@@ -176,7 +176,7 @@ func (p *process) openCluster() error {
 	if p.approver, err = kubernetes.NewForConfig(as); err != nil {
 		return fmt.Errorf("API client of the approver: %w", err)
 	}
-	p.drivers = &drivers{reader: p.mgr.GetAPIReader(), dialers: p.Dialers, installation: p.Life.Installation}
+	p.drivers = &drivers{reader: p.mgr.GetAPIReader(), dialers: p.Dialers, installation: p.Life.Installation, accounts: newAccounts(p.Log, p.meters)}
 	return nil
 }
 

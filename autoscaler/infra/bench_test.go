@@ -113,16 +113,21 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(server.Close)
 	t.Cleanup(b.cloud.Close)
 	b.driver = fake.Dial(server.URL, secret, installation, server.Client())
+	b.client = fakeclient.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(b.objects()...).
+		WithStatusSubresource(&infrav1.SpillwayMachine{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).Build()
+	b.restart()
+	return b
+}
+
+func testScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.client = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(b.objects()...).
-		WithStatusSubresource(&infrav1.SpillwayMachine{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).Build()
-	b.restart()
-	return b
+	return scheme
 }
 
 // objects are what stands in the API server when the controller starts.

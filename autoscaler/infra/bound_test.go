@@ -36,17 +36,6 @@ func TestADeafCloudHoldsUpNobody(t *testing.T) {
 	b.wantReason(infra.Ready, "False CloudTrouble")
 }
 
-// TestBoundKeepsTheDriversAbilities: a driver that can report usage still can.
-func TestBoundKeepsTheDriversAbilities(t *testing.T) {
-	b := newBench(t)
-	if _, ok := infra.Bound(b.driver, time.Second).(providers.UsageReporter); !ok {
-		t.Error("the bounded driver reports no usage any more")
-	}
-	if _, ok := infra.Bound(deaf{}, time.Second).(providers.UsageReporter); ok {
-		t.Error("the bounded driver claims to report usage")
-	}
-}
-
 // TestNothingIsBoughtPastItsStamp: the controller was away for longer than the
 // first lease.
 func TestNothingIsBoughtPastItsStamp(t *testing.T) {

@@ -48,6 +48,17 @@ func (p *pass) buy(ctx context.Context, userData []byte) (ctrl.Result, error) {
 	if wait := p.secondLook(); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
+	if reason, age := p.purchase(); reason == ReasonAsking || reason == ReasonOutcomeUnknown {
+		// A machine may have come and gone without ever being listed.
+		m, awaited := p.usage(ctx, d, p.now.Add(-age))
+		if awaited {
+			return ctrl.Result{RequeueAfter: p.timing.Trouble}, nil
+		}
+		if m.ID != "" {
+			p.set(Purchased, metav1.ConditionTrue, ReasonListed, "instance "+m.ID+", by the cloud's own record")
+			return ctrl.Result{RequeueAfter: p.timing.Poll}, nil
+		}
+	}
 	if !p.now.Before(p.sm.Spec.Expires.Time) {
 		p.refuse(RefusedTooLate, "its stamp "+p.sm.Spec.Expires.UTC().Format(time.RFC3339)+" has passed: any sweeper would delete it at once")
 		return ctrl.Result{}, nil
@@ -166,7 +177,9 @@ func (p *pass) bought(m providers.Machine, reason string) {
 // further one.
 func (p *pass) adopt(ctx context.Context, d providers.Driver, found []providers.Machine) (ctrl.Result, error) {
 	winner := pick(found, p.sm.Status.InstanceID)
-	p.bought(winner, ReasonListed)
+	if winner.State != providers.StateLeftover { // parts alone are no instance, and have no meter
+		p.bought(winner, ReasonListed)
+	}
 	if err := p.dropOthers(ctx, d, found, winner.ID); err != nil {
 		return ctrl.Result{}, err
 	}

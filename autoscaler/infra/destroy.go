@@ -159,15 +159,16 @@ func (p *pass) gone(ctx context.Context, d providers.Driver) (ctrl.Result, error
 	if hookErr := p.did(ctx, ActGone); hookErr != nil {
 		return ctrl.Result{}, hookErr
 	}
+	p.notReady(ReasonGone, "the cloud lists nothing of it any more")
 	if p.sm.Status.GoneAt == nil {
-		at := p.now
-		if m, ok := p.usage(ctx, d); ok {
-			at = latest(m.Deleted, at)
+		since := p.seenSince() // the first pass that has seen it gone
+		m, awaited := p.usage(ctx, d, since)
+		if awaited {
+			return ctrl.Result{RequeueAfter: p.timing.Trouble}, nil
 		}
-		p.sm.Status.GoneAt = stamp(ceil(at))
+		p.sm.Status.GoneAt = stamp(ceil(latest(m.Deleted, since)))
 	}
 	p.sm.Status.State = string(providers.StateDeleted)
-	p.notReady(ReasonGone, "the cloud lists nothing of it any more")
 	if err := p.save(ctx, false); err != nil {
 		return ctrl.Result{}, err
 	}

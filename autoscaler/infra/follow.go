@@ -58,17 +58,19 @@ func (p *pass) missing(ctx context.Context, d providers.Driver) ctrl.Result {
 		return ctrl.Result{RequeueAfter: min(p.timing.Poll, p.timing.LookAgain-age)}
 	}
 	p.notReady(ReasonMissing, "the cloud's list does not show instance "+p.sm.Status.InstanceID)
-	since := p.readySince()
+	since := p.seenSince()
 	if wait := p.timing.LookAgain - p.now.Sub(since); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}
 	}
 	words := "instance " + p.sm.Status.InstanceID + " is gone without our doing"
-	if m, ok := p.usage(ctx, d); ok {
-		if m.Fault != "" {
-			words += ": " + m.Fault
-		}
-		since = latest(m.Deleted, since)
+	m, awaited := p.usage(ctx, d, since.Add(p.timing.LookAgain))
+	if awaited {
+		return ctrl.Result{RequeueAfter: p.timing.Trouble}
 	}
+	if m.Fault != "" {
+		words += ": " + m.Fault
+	}
+	since = latest(m.Deleted, since)
 	p.sm.Status.State = string(providers.StateDeleted)
 	p.sm.Status.GoneAt = stamp(ceil(since))
 	p.refuse(RefusedVanished, words)
@@ -102,23 +104,41 @@ func (p *pass) readySince() time.Time {
 	return p.now
 }
 
-// usage asks the cloud's own records, where the driver can.
-func (p *pass) usage(ctx context.Context, d providers.Driver) (providers.Machine, bool) {
+// seenSince is readySince as the bound of a meter: what the API server has cut
+// off of it would bill too little.
+func (p *pass) seenSince() time.Time {
+	since := p.readySince()
+	if since.Equal(p.now) {
+		return since
+	}
+	return since.Add(precision)
+}
+
+// usage asks the cloud's own records, where the driver can, and takes over what
+// they say of the beginning. A record that can't be had now is awaited for a
+// while, as what a cloud bills goes by it; from then on our own times stand, and
+// the machine is zero.
+func (p *pass) usage(ctx context.Context, d providers.Driver, since time.Time) (m providers.Machine, awaited bool) {
 	reporter, ok := d.(providers.UsageReporter)
 	if !ok {
 		return providers.Machine{}, false
 	}
 	m, err := reporter.Usage(ctx, p.sm.Spec.Token)
 	if err != nil {
-		return providers.Machine{}, false // evidence, not a need: our own times stand
+		none := providers.KindOf(err) == providers.NotFound || providers.KindOf(err) == providers.Rejected
+		return providers.Machine{}, !none && p.now.Sub(since) < p.timing.Evidence
+	}
+	s := &p.sm.Status
+	if s.InstanceID == "" { // bought by a call whose answer was lost, and ended by another hand since
+		s.InstanceID = m.ID
 	}
 	if !m.Created.IsZero() {
-		p.sm.Status.CreatedAt = stamp(m.Created)
+		s.CreatedAt = stamp(m.Created)
 	}
 	if !m.Started.IsZero() {
-		p.sm.Status.StartedAt = stamp(m.Started)
+		s.StartedAt = stamp(m.Started)
 	}
-	return m, true
+	return m, false
 }
 
 // observe writes what the cloud says about the machine, and moves its stamp.

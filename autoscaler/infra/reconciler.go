@@ -53,6 +53,7 @@ type Timing struct {
 	Poll      time.Duration // while something is under way; 2 s
 	Watch     time.Duration // while a machine runs; 30 s
 	Trouble   time.Duration // after a call that failed; 15 s
+	Evidence  time.Duration // how long the cloud's own record of the end is awaited; 10 min
 }
 
 func (t Timing) withDefaults() Timing {
@@ -65,6 +66,7 @@ func (t Timing) withDefaults() Timing {
 		{&t.Poll, 2 * time.Second},
 		{&t.Watch, 30 * time.Second},
 		{&t.Trouble, 15 * time.Second},
+		{&t.Evidence, 10 * time.Minute},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -183,7 +185,7 @@ func (p *pass) driver(ctx context.Context) (providers.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Bound(d, p.timing.Call), nil
+	return providers.Wrap(d, Bound(p.timing.Call)), nil
 }
 
 // did reports an outside act to the hook. Its error means that the process was

@@ -106,7 +106,7 @@ const sweepCall = time.Minute
 // is in the records and not in the list, never the other way round. When the
 // records can't be read, only what is past its stamp goes.
 func Sweep(ctx context.Context, d providers.Driver, known func(context.Context) (Records, error), rules SweepRules, now func() time.Time) (SweepReport, error) {
-	d = Bound(d, sweepCall)
+	d = providers.Wrap(d, Bound(sweepCall))
 	machines, err := d.List(ctx)
 	if err != nil {
 		return SweepReport{}, fmt.Errorf("sweep: %w", err)

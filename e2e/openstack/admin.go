@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,8 +93,19 @@ func (a *Admin) authenticate(ctx context.Context, user, scope map[string]any) (s
 	return head.Get("X-Subject-Token"), nil
 }
 
-// list reads all pages of a list.
+// list reads all pages of a list. What ends meanwhile may take the mark of the
+// next page along; then the list is read anew.
 func list[T any](ctx context.Context, a *Admin, of, path, key string) ([]T, error) {
+	for {
+		all, err := pages[T](ctx, a, of, path, key)
+		status, ok := errors.AsType[*StatusError](err)
+		if !ok || status.Status != http.StatusNotFound || ctx.Err() != nil {
+			return all, err
+		}
+	}
+}
+
+func pages[T any](ctx context.Context, a *Admin, of, path, key string) ([]T, error) {
 	var all []T
 	for path != "" {
 		var page map[string]json.RawMessage

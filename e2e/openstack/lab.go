@@ -2,11 +2,11 @@
 // Glance and Neutron from Debian's packages, with the hypervisor alone faked.
 //
 // [Start] needs root and an apt that can install Debian 12's packages. It
-// installs them once, with debootstrap, into a folder of its own, and runs them
-// on a throw-away layer above it in namespaces of their own: mounts, processes,
-// host name and network. So services, ports and files of the host are never
-// touched, several labs can stand side by side, and when the test ends, by
-// whatever cause, the kernel ends everything that it started.
+// unpacks them once into a folder of its own, and runs them on a throw-away layer
+// above it in namespaces of their own: mounts, processes, host name and network.
+// So services, ports and files of the host are never touched, several labs can
+// stand side by side, and when the test ends, by whatever cause, the kernel ends
+// everything that it started.
 //
 // Vocabulary: the root is the installed folder, kept between runs; a [Lab] is
 // one running OpenStack above it; [Lab.Dial] is the only way into its network;
@@ -41,7 +41,7 @@ var files embed.FS
 
 // Config says where a lab lives.
 type Config struct {
-	Cache string // roots lie below it, about 2 GB each, owned by root
+	Cache string // roots lie below it, about 700 MB each, owned by root
 	Dir   string // empty folder of this run; the services' logs lie in Dir/logs
 	// Progress, if set, is told what is happening, one line at a time.
 	Progress func(string)

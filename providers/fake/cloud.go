@@ -34,6 +34,11 @@ type Config struct {
 	Offers   []providers.Offer // Provider, Region and Country are filled in when empty
 	Timing   Timing
 
+	// Tokenless makes a machine for every create that is done, as clouds without
+	// a client token do. The driver of [Dial] does not make up for that: what
+	// buys through it has to look first.
+	Tokenless bool
+
 	// Now is the cloud's clock. Nil means [time.Now], with timers that let
 	// machines boot and vanish by themselves; with a clock of its own, a cloud
 	// moves only when it is called or on [Cloud.Tick].
@@ -162,7 +167,7 @@ func (c *Cloud) Plant(m providers.Machine) providers.Machine {
 	if m.State == providers.StateRunning && m.Started.IsZero() {
 		m.Started = m.Created
 	}
-	c.machines = append(c.machines, &record{m: m, visible: now})
+	c.machines = append(c.machines, &record{m: m, visible: now, partsOnly: m.State == providers.StateLeftover})
 	return copyOf(m)
 }
 

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"slices"
 	"time"
 )
 
@@ -63,15 +64,18 @@ func (c *Cloud) Heal() {
 
 // take returns the fault that the next call of op meets; the zero Fault means
 // none. The caller holds the lock.
-func (c *Cloud) take(op string) Fault {
-	for i, f := range c.faults {
+func (c *Cloud) take(op string) Fault { return take(&c.faults, op) }
+
+// take takes the first fault of op out of a script.
+func take(script *[]Fault, op string) Fault {
+	for i, f := range *script {
 		if f.Op != op {
 			continue
 		}
 		if f.Times > 1 {
-			c.faults[i].Times--
+			(*script)[i].Times--
 		} else {
-			c.faults = append(c.faults[:i:i], c.faults[i+1:]...)
+			*script = slices.Delete(*script, i, i+1)
 		}
 		return f
 	}

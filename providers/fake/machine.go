@@ -17,6 +17,7 @@ type record struct {
 	due       time.Time // next change of state; zero: none
 	fate      Effect    // what happens instead of booting
 	asked     bool      // delete was asked
+	partsOnly bool      // there never was an instance
 	cancel    context.CancelFunc
 	returned  chan struct{} // closed when Boot has returned; nil: it never ran
 }
@@ -143,7 +144,7 @@ func (c *Cloud) make(req providers.Request, fate Effect) *record {
 // halfMake makes the parts of a machine that the cloud then refuses.
 func (c *Cloud) halfMake(req providers.Request) *record {
 	r := c.make(req, "")
-	r.m.State, r.due, r.visible = providers.StateLeftover, time.Time{}, r.m.Created
+	r.m.State, r.due, r.visible, r.partsOnly = providers.StateLeftover, time.Time{}, r.m.Created, true
 	return r
 }
 

@@ -52,6 +52,9 @@ type wireMachine struct {
 func wireOf(r *record) wireMachine {
 	m := copyOf(r.m)
 	m.FaultKind = providers.OutcomeUnknown
+	if r.partsOnly && m.State == providers.StateDeleting {
+		m.State = providers.StateLeftover
+	}
 	return wireMachine{Machine: m, FaultCode: r.faultCode}
 }
 
@@ -217,7 +220,7 @@ func (c *Cloud) serveCreate(r *http.Request, effect Effect) reply {
 		res.log = log
 		return res
 	}
-	if old := c.byToken(req.Installation, req.Token); old != nil {
+	if old := c.byToken(req.Installation, req.Token); old != nil && !c.cfg.Tokenless {
 		if old.m.State == providers.StateDeleted {
 			return done(refuse(http.StatusConflict, codeSpent, "token was used by "+old.m.ID+", which is gone", ""), old.m.ID, false)
 		}
@@ -317,7 +320,7 @@ func (c *Cloud) serveExtend(r *http.Request, _ Effect) reply {
 
 func (c *Cloud) serveUsage(r *http.Request, _ Effect) reply {
 	rec := c.byToken(r.URL.Query().Get("installation"), r.PathValue("token"))
-	if rec == nil {
+	if rec == nil || rec.partsOnly { // a usage record is of instances
 		return refuse(http.StatusNotFound, codeNotFound, "no machine ever had this token", "")
 	}
 	return reply{status: http.StatusOK, body: wireOf(rec)}

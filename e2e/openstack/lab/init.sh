@@ -30,12 +30,12 @@ died() {
 }
 
 wsgi() { # PORT FILE
-	exec uwsgi --plugin python3 --http11-socket "127.0.0.1:$1" --wsgi-file "$2" --master --die-on-term \
+	exec uwsgi-core --plugin python311 --http11-socket "127.0.0.1:$1" --wsgi-file "$2" --master --die-on-term \
 		--processes 2 --threads 16 --enable-threads --buffer-size 65535 --thunder-lock
 }
 
 start mariadb database
-start rabbitmq rabbitmq-server
+start rabbitmq /usr/lib/rabbitmq/bin/rabbitmq-server # Debian's own wants a user of its own
 until_open 3306
 mariadb neutron -e 'update agents set heartbeat_timestamp = utc_timestamp()'
 start keystone wsgi 5000 /usr/bin/keystone-wsgi-public
@@ -43,16 +43,16 @@ start placement wsgi 8778 /etc/lab/placement.wsgi
 start neutron neutron-server --config-file /etc/lab/neutron.conf --config-file /etc/lab/ml2.conf
 until_open 5672
 start conductor nova-conductor --config-file /etc/lab/nova.conf
+start nova nova-api --config-file /etc/lab/nova.conf
 start scheduler nova-scheduler --config-file /etc/lab/nova.conf
 start glance glance-api --config-file /etc/lab/glance.conf
-until_open 5000
-until_open 8778
-# Its package would bring a hypervisor along; the program itself needs none.
+for port in 5000 8778 8774; do until_open "$port"; done
+# Now the conductor is there, too: a hypervisor that asks before loses 10 seconds.
+# The package would bring a hypervisor along; the program itself needs none.
 for host in gpu1 gpu2; do
 	start "compute-$host" python3 -c 'from nova.cmd.compute import main; main()' --config-file /etc/lab/nova.conf --config-file "/etc/lab/$host.conf"
 done
-start nova nova-api --config-file /etc/lab/nova.conf
-for port in 8774 9292 9696; do until_open "$port"; done
+for port in 9292 9696; do until_open "$port"; done
 echo ready >&3
 while wait -n -p pid; do
 	[ -z "${names[$pid]:-}" ] || died "$pid"

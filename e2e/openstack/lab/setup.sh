@@ -3,6 +3,8 @@
 # the first administrator and the catalogue.
 set -eu
 . /etc/lab/database.sh
+export HOME=/root LANG=C.UTF-8
+mariadb-install-db --no-defaults --user=root --datadir=/var/lib/mysql --skip-test-db --auth-root-authentication-method=normal
 database &
 until mariadb -e 'select 1' >/dev/null 2>&1; do
 	kill -0 $! || exit 1
