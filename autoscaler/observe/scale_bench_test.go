@@ -287,7 +287,7 @@ func managed(writers int) (all []metav1.ManagedFieldsEntry) {
 	fields := `{"f:metadata":{"f:labels":{` + strings.TrimSuffix(strings.Repeat(`"f:example.com/some-label":{},`, 12), ",") + `}}}`
 	for range writers {
 		all = append(all, metav1.ManagedFieldsEntry{
-			Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)},
+			Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
 		})
 	}
 	return all
