@@ -169,6 +169,7 @@ func sorted(s State) State {
 	for i := range s.Gangs {
 		s.Gangs[i].Inputs = sortedBy(s.Gangs[i].Inputs, cmp.Compare[string])
 		s.Gangs[i].Outputs = sortedBy(s.Gangs[i].Outputs, cmp.Compare[string])
+		s.Gangs[i].Fabrics = sortedBy(s.Gangs[i].Fabrics, cmp.Compare[string])
 	}
 	s.Cluster.Nodes = sortedBy(s.Cluster.Nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	s.Cluster.DaemonSets = sortedBy(s.Cluster.DaemonSets, func(a, b appsv1.DaemonSet) int {

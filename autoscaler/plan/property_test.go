@@ -75,6 +75,7 @@ func shuffled(s plan.State, r *rand.Rand) plan.State {
 	for i := range s.Gangs {
 		mix(r, &s.Gangs[i].Pods)
 		mix(r, &s.Gangs[i].Inputs)
+		mix(r, &s.Gangs[i].Fabrics)
 	}
 	mix(r, &s.Cluster.Nodes)
 	mix(r, &s.Cluster.Pods)
@@ -129,6 +130,7 @@ func rich() given {
 		gang("sweep2", 1).times(5).gang("ring", 2).times(3).together().priority(5).
 		gang("fresh", 2).waiting(time.Second).gangOf("nobody", "stray", 2).gang("again", 2).
 		gang("gated", 1).times(3).pods(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "b"}, {Name: "a"}} }).
+		gang("wired", 2).times(3).together().work(func(w *plan.Gang) { w.Fabrics = []string{"roce", "infiniband", "any"} }).
 		gang("tired", 2)
 	for i, why := range []string{"JoinDeadline", "MachineLost", "WorkFailed", "ReadyDeadline", "BuyDeadline"} {
 		g = g.burst("tired", []string{"ovh", "cleura"}[i%2], "Ending="+why, v1alpha1.Failed)
