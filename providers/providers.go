@@ -114,12 +114,15 @@ type Offer struct {
 // calls and restarts, and two offers differ in it when they differ in any of
 // the five; a slash inside a part is written %2F.
 func (o Offer) Key() string {
-	escape := strings.NewReplacer("%", "%25", "/", "%2F")
-	parts := []string{o.Provider, o.Region, o.Zone, o.InstanceType, o.CapacityType}
-	for i, p := range parts {
-		parts[i] = escape.Replace(p)
+	return part(o.Provider) + "/" + part(o.Region) + "/" + part(o.Zone) + "/" + part(o.InstanceType) + "/" + part(o.CapacityType)
+}
+
+// part is a name as a part of a key.
+func part(name string) string {
+	if !strings.ContainsAny(name, "%/") {
+		return name
 	}
-	return strings.Join(parts, "/")
+	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(name)
 }
 
 // Request is one approved purchase. All of it is final: a changed request is a

@@ -26,7 +26,7 @@ func (s *Snapshot) Choose(names ...string) Choice {
 
 // Only returns those nodes of the choice for whose places in it keep is true.
 func (c Choice) Only(keep func(i int) bool) Choice {
-	kept := Choice{at: make([]int, 0, len(c.at))}
+	var kept Choice
 	for i, at := range c.at {
 		if keep(i) {
 			kept.at = append(kept.at, at)
@@ -35,13 +35,12 @@ func (c Choice) Only(keep func(i int) bool) Choice {
 	return kept
 }
 
-// Free returns how much of an extended resource each node of a choice has left.
-// It can be less than nothing, where pods were put without asking.
-func (s *Snapshot) Free(c Choice, name corev1.ResourceName) []int64 {
+// Free appends to free how much of an extended resource each node of a choice has
+// left. It can be less than nothing, where pods were put without asking.
+func (s *Snapshot) Free(free []int64, c Choice, name corev1.ResourceName) []int64 {
 	all := s.free.of(name, s.nodes)
-	free := make([]int64, len(c.at))
-	for i, at := range c.at {
-		free[i] = all[at]
+	for _, at := range c.at {
+		free = append(free, all[at])
 	}
 	return free
 }

@@ -308,10 +308,14 @@ const (
 )
 
 // Scope looks at the rules of pods, and at those that others have about them.
-func (s *Snapshot) Scope(pods []*corev1.Pod) (Scope, error) {
+func (s *Snapshot) Scope(b Batch) (Scope, error) {
+	b, alone, err := s.current(b)
+	if err != nil || alone {
+		return EqualAndAlone, err
+	}
 	scope := EqualAndAlone
 	var last *class
-	for _, p := range pods {
+	for _, p := range b.pods {
 		c := s.classOf(p)
 		if c == last {
 			continue

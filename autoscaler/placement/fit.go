@@ -17,6 +17,8 @@ type nodeSet = sets.Set[string]
 type Ask struct {
 	// Pods to place. The largest goes first, equals in order of their names.
 	Pods []*corev1.Pod
+	// Batch, where it is set, is the pods, looked at before.
+	Batch Batch
 	// Together means all or none: when one pod fits nowhere, none is placed.
 	Together bool
 	// Nodes limits the question to these; nil means every node.
@@ -116,15 +118,18 @@ func (t *tally) reasons() []Reason {
 // filters. The error is never about a pod that does not fit: it reports a
 // filter that could not do its work, and then nothing is placed.
 func (s *Snapshot) Fit(ask Ask) (Answer, error) {
-	pods := s.largestFirst(ask.Pods)
+	batch := s.asked(ask)
 	candidates := s.candidates(ask.Nodes)
 	guests := s.guests(ask.Tolerate)
 	var answer Answer
 	var last *class
 	from := 0 // nodes before this one refuse the last class: they only fill up here
 	s.Fork()
-	for _, p := range pods {
-		with, c := guests.of(p)
+	for _, p := range batch.pods {
+		with, c := p, batch.class
+		if c == nil || len(ask.Tolerate) > 0 {
+			with, c = guests.of(p)
+		}
 		if c != last {
 			last, from = c, 0
 		}
@@ -152,6 +157,14 @@ func (s *Snapshot) Fit(ask Ask) (Answer, error) {
 	sortUnlessSorted(answer.Placed, func(a, b Placed) int { return byKey(a.Pod, b.Pod) })
 	sortUnlessSorted(answer.Misfit, func(a, b Misfit) int { return byKey(a.Pod, b.Pod) })
 	return answer, nil
+}
+
+// asked is what a question is about.
+func (s *Snapshot) asked(ask Ask) Batch {
+	if ask.Batch.pods == nil {
+		return s.Batch(ask.Pods)
+	}
+	return s.renewed(ask.Batch)
 }
 
 // candidates returns the asked nodes, in snapshot order.
@@ -322,21 +335,6 @@ func LargestFirst(pods []*corev1.Pod) []*corev1.Pod {
 		sorted[i] = all[i].pod
 	}
 	return sorted
-}
-
-// largestFirst is like LargestFirst. Pods of one class are of one size.
-func (s *Snapshot) largestFirst(pods []*corev1.Pod) []*corev1.Pod {
-	for _, p := range pods {
-		if s.classOf(p) != s.classOf(pods[0]) {
-			return LargestFirst(pods)
-		}
-	}
-	if slices.IsSortedFunc(pods, byKey) {
-		return pods
-	}
-	pods = slices.Clone(pods)
-	slices.SortStableFunc(pods, byKey)
-	return pods
 }
 
 type sized struct {

@@ -288,7 +288,7 @@ func TestFormsAddUpAlike(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if diff := cmp.Diff(each.Free(each.Choose("home"), "nvidia.com/gpu"), all.Free(all.Choose("home"), "nvidia.com/gpu")); diff != "" {
+		if diff := cmp.Diff(each.Free(nil, each.Choose("home"), "nvidia.com/gpu"), all.Free(nil, all.Choose("home"), "nvidia.com/gpu")); diff != "" {
 			t.Errorf("free GPUs (-one by one +together):\n%s", diff)
 		}
 	})

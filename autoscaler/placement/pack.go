@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -112,23 +113,42 @@ func (b Batch) InTurns(most int) Batch {
 	return b
 }
 
+// Tolerating is the batch whose pods tolerate more.
+func (b Batch) Tolerating(more ...corev1.Toleration) Batch {
+	b.more = more
+	return b
+}
+
 // Equal reports whether no filter can tell the pods of the batch apart.
 func (b Batch) Equal() bool { return b.class != nil }
 
-// Batch takes pods to be packed. The largest goes first. They tolerate more
-// there than they say, as the approver would let them.
+// Batch looks at pods that are placed or packed together, for as long as the
+// snapshot follows nothing. The largest goes first. They tolerate more there than
+// they say, as the approver would let them.
 func (s *Snapshot) Batch(pods []*corev1.Pod, more ...corev1.Toleration) Batch {
-	b := Batch{pods: s.largestFirst(pods), more: more}
-	for i, p := range b.pods {
+	class := s.classOfAll(pods)
+	switch {
+	case class == nil:
+		pods = LargestFirst(pods)
+	case !slices.IsSortedFunc(pods, byKey):
+		pods = slices.Clone(pods)
+		slices.SortStableFunc(pods, byKey)
+	}
+	return Batch{pods: pods, more: more, class: class}
+}
+
+// classOfAll is the class of all the pods, or nothing where they differ.
+func (s *Snapshot) classOfAll(pods []*corev1.Pod) *class {
+	var all *class
+	for i, p := range pods {
 		switch c := s.classOf(p); {
 		case i == 0:
-			b.class = c
-		case c != b.class:
-			b.class = nil
-			return b
+			all = c
+		case c != all:
+			return nil
 		}
 	}
-	return b
+	return all
 }
 
 // Pack finds how many fresh machines of a stock take all pods of a batch: each
@@ -165,9 +185,7 @@ func (k *Stock) look(s *Snapshot) {
 // apart than those before. It also says whether its pods are of one class, of
 // which a machine's own state decides.
 func (s *Snapshot) current(b Batch) (Batch, bool, error) {
-	if b.class != nil && s.classOf(b.pods[0]) != b.class {
-		b = s.Batch(b.pods, b.more...).InTurns(b.turns)
-	}
+	b = s.renewed(b)
 	if b.class == nil {
 		return b, false, nil
 	}
@@ -176,6 +194,14 @@ func (s *Snapshot) current(b Batch) (Batch, bool, error) {
 		return b, false, unfit(b.pods[0], err)
 	}
 	return b, v.alone, nil
+}
+
+// renewed is the batch by the rules that are known now.
+func (s *Snapshot) renewed(b Batch) Batch {
+	if b.class != nil && s.classOf(b.pods[0]) != b.class {
+		return s.Batch(b.pods, b.more...).InTurns(b.turns)
+	}
+	return b
 }
 
 func unfit(p *corev1.Pod, err error) error {

@@ -84,12 +84,12 @@ type work struct {
 	maxRun  time.Duration
 	sliced  bool // its ceiling is reserved slice by slice
 	asks    []gpuAsk
-	needs   []gpuNeed           // the largest of each pod
-	speaks  map[gpuNeed]*Reason // see speaksGPU, by what a machine has
+	needs   []gpuNeed // the largest of each pod
+	speaks  []*Reason // see speaking
 	journey *journey
-	wired   *Reason // see wiring
-	batch   placement.Batch
-	// refusals and candidates are what the offers came to.
+	wired   *Reason         // see wiring
+	batch   placement.Batch // of pods
+	// refusals and candidates are what the offers came to; see desk.
 	refusals   []Refusal
 	candidates []*candidate
 }
@@ -100,9 +100,14 @@ func newWork(g *Gang) *work {
 	return w
 }
 
+// left are the pods that are still sought a place for.
+func (r *run) left(w *work, pods []*corev1.Pod) {
+	w.pods, w.batch = pods, r.cluster.Batch(pods)
+}
+
 // decision ends the questions with what is known of the gang.
 func (w *work) decision(v Verdict, why Reason) Decision {
-	d := Decision{Owner: w.Owner, Verdict: v, Reason: why, Refusals: w.refusals}
+	d := Decision{Owner: w.Owner, Verdict: v, Reason: why, Refusals: slices.Clone(w.refusals)}
 	if w.tenant != nil {
 		d.Tenant = w.tenant.Name
 	}

@@ -22,7 +22,11 @@ func (w *work) wiring() *Reason {
 	if !w.Together || len(w.pods) < 2 {
 		return nil
 	}
-	for _, p := range w.pods {
+	pods := w.pods
+	if w.batch.Equal() {
+		pods = pods[:1] // it speaks for all
+	}
+	for _, p := range pods {
 		if name := fabricRequest(p); name != "" {
 			return lacksFabric(fmt.Sprintf("pod %s asks for %s, and the offer has no fast fabric", p.Name, name))
 		}

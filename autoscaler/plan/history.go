@@ -224,7 +224,7 @@ func (r *run) underWay(w *work) (Decision, bool) {
 	}
 	w.attempt = p.next
 	if left := p.left(w); len(p.live) > 0 && len(left) > 0 {
-		w.pods = left
+		r.left(w, left)
 	} else if len(p.live) > 0 {
 		live := p.live[len(p.live)-1]
 		step := live.Status.Step

@@ -31,13 +31,13 @@ type gpuNeed struct {
 // Where pods differ it begins where GPUs alone would do: before that the work
 // provably does not fit.
 func (r *run) freeAt(w *work, horizon time.Time) (time.Time, []placement.Placed, error) {
-	ask := placement.Ask{Pods: w.pods, Together: true, Nodes: &r.onPrem}
-	scope, err := r.cluster.Scope(w.pods)
+	ask := placement.Ask{Batch: w.batch, Together: true, Nodes: &r.onPrem}
+	scope, err := r.cluster.Scope(w.batch)
 	switch {
 	case err != nil:
 		return time.Time{}, nil, err
 	case scope == placement.EqualAndAlone:
-		return r.seated(ask, w.needs, horizon)
+		return r.seated(w, ask, horizon)
 	}
 	low, found := r.enoughGPUs(w.needs)
 	if !found {
@@ -60,17 +60,17 @@ func (r *run) endingsBy(horizon time.Time) int {
 
 // seated is freeAt for equal pods of which each node decides alone: a node's
 // seats are counted by themselves, and only when something ended there.
-func (r *run) seated(ask placement.Ask, needs []gpuNeed, horizon time.Time) (time.Time, []placement.Placed, error) {
-	seats, err := r.seatsFor(ask.Pods[0], needs[0], len(ask.Pods))
-	if err != nil || len(seats) < len(ask.Pods) {
+func (r *run) seated(w *work, ask placement.Ask, horizon time.Time) (time.Time, []placement.Placed, error) {
+	seats, err := r.seatsFor(w.pods[0], w.needs[0], len(w.pods))
+	if err != nil || len(seats) < len(w.pods) {
 		return time.Time{}, nil, err
 	}
-	n := seats[len(ask.Pods)-1]
+	n := seats[len(w.pods)-1]
 	at := r.ends[max(n, 1)-1].at
 	if at.After(horizon) {
 		return at, nil, nil
 	}
-	answer, err := r.afterwards(ask, needs, placement.EqualAndAlone, n)
+	answer, err := r.afterwards(ask, w.needs, placement.EqualAndAlone, n)
 	return at, answer.Placed, err
 }
 
@@ -90,9 +90,9 @@ func (r *run) seatsFor(like *corev1.Pod, need gpuNeed, count int) ([]int, error)
 	if known.state == r.cluster.State() && (known.all || len(known.after) >= count) {
 		return known.after, nil
 	}
-	c := seatCount{run: r, like: like, need: need, most: 2 * count, free: r.cluster.Free(r.onPrem, need.name), taken: map[int]seatsAt{}}
+	c := seatCount{run: r, like: like, most: 2 * count, seen: make([]seatsAt, len(r.endsOn))}
 	r.cluster.Fork()
-	err := c.count()
+	err := c.count(need)
 	r.cluster.Revert()
 	if err != nil {
 		return nil, err
@@ -105,46 +105,44 @@ func (r *run) seatsFor(like *corev1.Pod, need gpuNeed, count int) ([]int, error)
 type seatCount struct {
 	*run
 	like  *corev1.Pod
-	need  gpuNeed
 	most  int
-	free  []int64 // GPUs, by node
-	taken map[int]seatsAt
+	seen  []seatsAt // by node
 	after []int
 }
 
-// seatsAt is what is known of one node.
-type seatsAt struct {
-	seats int
-	over  []*corev1.Pod // have ended there, and are not taken off yet
-}
+// seatsAt is what is known of one node: its seats, and how many of the endings
+// there are taken off.
+type seatsAt struct{ seats, over int }
 
-func (c *seatCount) count() error {
-	for node := range c.free {
+// count looks at the nodes that have GPUs enough, and then at each at whose
+// endings there are enough. All others have no seat and are not touched.
+func (c *seatCount) count(need gpuNeed) error {
+	free := c.spare(need.name)
+	for node := range free {
+		if places(free[node], need) == 0 {
+			continue
+		}
 		if err := c.look(node, 0); err != nil || len(c.after) >= c.most {
 			return err
 		}
 	}
-	freed := c.freedOf(c.need.name)
-	for i, e := range c.ends {
-		c.free[e.node] += freed[i]
-		at := c.taken[e.node]
-		at.over = append(at.over, e.pod)
-		c.taken[e.node] = at
-		if err := c.look(e.node, i+1); err != nil || len(c.after) >= c.most {
+	for i, n := range c.freedOf(need.name) {
+		node := c.ends[i].node
+		if free[node] += n; places(free[node], need) == 0 {
+			continue
+		}
+		if err := c.look(node, i+1); err != nil || len(c.after) >= c.most {
 			return err
 		}
 	}
 	return nil
 }
 
-// look counts the seats of a node after n endings. A node with too few GPUs has
-// none, and is not touched.
+// look counts the seats of a node after n endings.
 func (c *seatCount) look(node, n int) error {
-	if places(c.free[node], c.need) == 0 {
-		return nil
-	}
-	at := c.taken[node]
-	for _, p := range at.over {
+	at, ends := &c.seen[node], c.endsOn[node]
+	for ; at.over < len(ends) && ends[at.over] < n; at.over++ {
+		p := c.ends[ends[at.over]].pod
 		if err := c.cluster.RemovePod(p, p.Spec.NodeName); err != nil {
 			return err
 		}
@@ -153,7 +151,7 @@ func (c *seatCount) look(node, n int) error {
 	for range now - at.seats {
 		c.after = append(c.after, n)
 	}
-	c.taken[node] = seatsAt{seats: now}
+	at.seats = now
 	return err
 }
 
@@ -241,7 +239,7 @@ func (r *run) slotsFor(need gpuNeed) []int {
 	if known, ok := r.slots[need]; ok && known.state == r.cluster.State() {
 		return known.after
 	}
-	free := r.cluster.Free(r.onPrem, need.name)
+	free := r.spare(need.name)
 	s := slots{r.cluster.State(), make([]int, len(r.ends))}
 	count := 0
 	for _, n := range free {
@@ -258,6 +256,13 @@ func (r *run) slotsFor(need gpuNeed) []int {
 	return s.after
 }
 
+// spare is how much of a resource each on-prem node has left, to reckon with until
+// the next call.
+func (r *run) spare(name corev1.ResourceName) []int64 {
+	r.room = r.cluster.Free(r.room[:0], r.onPrem, name)
+	return r.room
+}
+
 // freedOf is what each ending frees of a resource.
 func (r *run) freedOf(name corev1.ResourceName) []int64 {
 	freed, known := r.freed[name]
@@ -272,10 +277,13 @@ func (r *run) freedOf(name corev1.ResourceName) []int64 {
 }
 
 func places(free int64, need gpuNeed) int {
-	if need.count == 0 {
+	switch {
+	case need.count == 0:
 		return 1 // GPUs say nothing about it
+	case free < need.count:
+		return 0
 	}
-	return int(max(free, 0) / need.count)
+	return int(free / need.count)
 }
 
 // afterwards answers a question for the time when the first n endings are over.
@@ -290,7 +298,7 @@ func (r *run) afterwards(ask placement.Ask, needs []gpuNeed, scope placement.Sco
 			least = need
 		}
 	}
-	free := r.cluster.Free(r.onPrem, least.name)
+	free := r.spare(least.name)
 	freed := r.freedOf(least.name)
 	for i, e := range r.ends[:n] {
 		free[e.node] += freed[i]
@@ -323,13 +331,21 @@ func (r *run) endings() []ending {
 			all = append(all, ending{pod: p, at: at, node: node})
 		}
 	}
-	slices.SortFunc(all, func(a, b ending) int {
-		if order := a.at.Compare(b.at); order != 0 {
+	order := make([]int, len(all)) // moving numbers costs less
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		if order := all[i].at.Compare(all[j].at); order != 0 {
 			return order
 		}
-		return podOrder(a.pod, b.pod)
+		return podOrder(all[i].pod, all[j].pod)
 	})
-	return all
+	sorted := make([]ending, len(all))
+	for i, from := range order {
+		sorted[i] = all[from]
+	}
+	return sorted
 }
 
 // endOf returns the earliest time by which a bound pod is over for certain.

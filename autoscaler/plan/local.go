@@ -6,13 +6,16 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"spillway.dev/spillway/autoscaler/placement"
 )
 
 // fitsNow places what fits on-prem. A gang fits whole or not at all; of
 // independent pods some may stay and the others go on to the next question.
 func (r *run) fitsNow(w *work) (Decision, bool) {
-	answer, err := r.cluster.Fit(placement.Ask{Pods: w.pods, Together: w.Together, Nodes: &r.onPrem})
+	r.left(w, w.pods)
+	answer, err := r.cluster.Fit(placement.Ask{Batch: w.batch, Together: w.Together, Nodes: &r.onPrem})
 	if err != nil {
 		return w.decision(Refuse, undecidable(err)), true
 	}
@@ -28,12 +31,21 @@ func (r *run) fitsNow(w *work) (Decision, bool) {
 	}
 	w.misfit = answer.Misfit[0].String()
 	if !w.Together {
-		w.pods = w.pods[:0:0]
-		for _, m := range answer.Misfit {
-			w.pods = append(w.pods, m.Pod)
-		}
+		r.only(w, answer.Misfit)
 	}
 	return Decision{}, false
+}
+
+// only leaves those of the pods that have no place.
+func (r *run) only(w *work, misfits []placement.Misfit) {
+	if len(misfits) == len(w.pods) {
+		return
+	}
+	pods := make([]*corev1.Pod, len(misfits))
+	for i, m := range misfits {
+		pods[i] = m.Pod
+	}
+	r.left(w, pods)
 }
 
 // split keeps a gang in one place: with a member bound on-prem the others wait
@@ -106,11 +118,11 @@ func (r *run) partSoon(w *work, horizon time.Time, ready time.Duration) (Decisio
 	if soon == 0 {
 		return Decision{}, false
 	}
-	scope, err := r.cluster.Scope(w.pods)
+	scope, err := r.cluster.Scope(w.batch)
 	if err != nil {
 		return w.decision(Refuse, undecidable(err)), true
 	}
-	answer, err := r.afterwards(placement.Ask{Pods: w.pods, Nodes: &r.onPrem}, w.needs, scope, soon)
+	answer, err := r.afterwards(placement.Ask{Batch: w.batch, Nodes: &r.onPrem}, w.needs, scope, soon)
 	if err == nil {
 		err = r.take(answer.Placed)
 	}
@@ -123,10 +135,7 @@ func (r *run) partSoon(w *work, horizon time.Time, ready time.Duration) (Decisio
 	case len(answer.Placed) == 0:
 		return Decision{}, false
 	}
-	w.pods = w.pods[:0:0]
-	for _, m := range answer.Misfit {
-		w.pods = append(w.pods, m.Pod)
-	}
+	r.only(w, answer.Misfit)
 	w.refusals, w.candidates = nil, nil
 	if d, settled := r.shopping(w); settled {
 		return d, true

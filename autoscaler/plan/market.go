@@ -25,6 +25,7 @@ type sale struct {
 	provider *v1alpha1.BurstProvider
 	stock    *placement.Stock // its machines
 	family   int              // see related
+	has      int              // which of the GPUs on sale one machine has
 	place    int              // among the offers of a run
 }
 
@@ -56,6 +57,19 @@ func sales(state *State, known map[string]*v1alpha1.BurstProvider) []*sale {
 		s.place = i
 	}
 	return all
+}
+
+// variety numbers the GPUs that one machine of an offer has.
+func variety(all []*sale) []gpuNeed {
+	var known []gpuNeed
+	for _, s := range all {
+		has := gpuNeed{corev1.ResourceName(s.offer.GPUResource), int64(s.offer.GPUs)}
+		if s.has = slices.Index(known, has); s.has < 0 {
+			s.has = len(known)
+			known = append(known, has)
+		}
+	}
+	return known
 }
 
 func compareTrueFirst(a, b bool) int {
@@ -215,15 +229,14 @@ func reasonOf(p policy.Refusal) Reason {
 // what is left. Policy is asked first and of all offers, so that no price can
 // hide a rule.
 func (r *run) shopping(w *work) (Decision, bool) {
-	w.batch = r.cluster.Batch(w.pods, corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
+	w.batch = w.batch.Tolerating(corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
 	w.asks, w.needs = gpuAsks(w.pods, w.batch.Equal())
-	w.speaks = map[gpuNeed]*Reason{}
+	w.speaks = w.speaking(r.variety)
 	w.journey = r.travelling(w)
 	w.wired = w.wiring()
 	past := r.history.of(w.Owner)
-	w.refusals = slices.Grow(w.refusals, len(r.offers))
-	w.candidates = slices.Grow(w.candidates, len(r.offers))
-	open := make([]int, 0, len(r.offers)) // by their places in offers
+	w.refusals, w.candidates = r.desk.refusals[:0], r.desk.candidates[:0]
+	open := r.desk.open[:0] // by their places in offers
 	for i, s := range r.offers {
 		before := len(w.refusals)
 		w.refusals = append(append(w.refusals, w.journey.refusals[i]...), r.marketOn(past, s)...)
@@ -239,7 +252,7 @@ func (r *run) shopping(w *work) (Decision, bool) {
 		if families.instead(i) {
 			continue
 		}
-		c := &r.desk[i]
+		c := &r.desk.tried[i]
 		*c = candidate{sale: r.offers[i]}
 		why := r.size(w, c)
 		c.sized = why == nil
@@ -248,8 +261,25 @@ func (r *run) shopping(w *work) (Decision, bool) {
 	for _, f := range families.list {
 		r.mix(w, f, !families.big)
 	}
+	r.desk.refusals, r.desk.candidates, r.desk.open = w.refusals, w.candidates, open
 	w.bestFirst()
 	return Decision{}, false
+}
+
+// desk is where one gang after the other is shopped for.
+type desk struct {
+	tried      []candidate // by offer
+	refusals   []Refusal
+	candidates []*candidate
+	open       []int
+	kin        [][]int // see families
+}
+
+func newDesk(offers int) desk {
+	return desk{
+		make([]candidate, offers), make([]Refusal, 0, offers), make([]*candidate, 0, offers),
+		make([]int, 0, offers), make([][]int, offers),
+	}
 }
 
 // bestFirst moves the best candidate to the front: mostly it is taken. The others

@@ -55,7 +55,7 @@ func (r *run) families(w *work, open []int) (families, error) {
 	if w.Together || len(w.pods) < 2 || len(w.Inputs) > 0 {
 		return out, nil
 	}
-	all := r.kin
+	all := r.desk.kin
 	for i := range all {
 		all[i] = all[i][:0]
 	}
@@ -71,7 +71,7 @@ func (r *run) families(w *work, open []int) (families, error) {
 	if len(out.list) == 0 || len(w.pods)*len(open) <= searched {
 		return out, nil
 	}
-	scope, err := r.cluster.Scope(w.pods)
+	scope, err := r.cluster.Scope(w.batch)
 	if err != nil {
 		return out, err
 	}
@@ -130,7 +130,7 @@ func several(machines []placement.Mixed) bool {
 // priceOfOne is the expected bill of one machine of an offer. It is nothing for
 // one that no mixture needs.
 func (r *run) priceOfOne(w *work, offer int, beside bool) (int64, *Reason) {
-	if beside && !r.desk[offer].sized && w.batch.Equal() {
+	if beside && !r.desk.tried[offer].sized && w.batch.Equal() {
 		return 0, nil
 	}
 	one := r.legOf(w, r.offers[offer], 1)

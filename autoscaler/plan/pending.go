@@ -87,6 +87,10 @@ func PlacedElsewhere(p *corev1.Pod) Reason {
 // nominated stay, and the others go on; a gang waits whole.
 // cases: F7 kubernetes/kubernetes#134428, F12 kubernetes/kubernetes#85677
 func (r *run) preempting(w *work) (Decision, bool) {
+	nominated := func(p *corev1.Pod) bool { return p.Status.NominatedNodeName != "" }
+	if !slices.ContainsFunc(w.pods, nominated) {
+		return Decision{}, false
+	}
 	var until time.Time
 	var node string
 	var others []*corev1.Pod

@@ -21,6 +21,7 @@ type run struct {
 	onPrem  placement.Choice                // the nodes that are not burst nodes
 	home    map[string]int                  // their names, and their places in onPrem
 	ends    []ending                        // pods on them whose end is known, soonest first
+	endsOn  [][]int                         // of ends, by node: what is over there, in their order
 	freed   map[corev1.ResourceName][]int64 // see freedOf
 	slots   map[gpuNeed]slots
 	seats   map[placement.Class]seats
@@ -31,9 +32,10 @@ type run struct {
 	tenants   map[string][]*v1alpha1.BurstTenant // by namespace
 	providers map[string]*v1alpha1.BurstProvider
 	offers    []*sale
-	desk      []candidate       // of the gang at hand, by offer
+	variety   []gpuNeed // see variety
+	desk      desk
 	trips     map[trip]*journey // see travelling
-	kin       [][]int           // room for families
+	room      []int64           // see spare
 	claims    map[string]*corev1.PersistentVolumeClaim
 	volumes   map[string]*corev1.PersistentVolume
 }
@@ -87,8 +89,13 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 	}
 	r.history = remember(s, r.onBurstNodes())
 	r.offers = sales(&s, r.providers)
-	r.desk, r.kin = make([]candidate, len(r.offers)), make([][]int, len(r.offers))
+	r.variety = variety(r.offers)
+	r.desk = newDesk(len(r.offers))
 	r.ends = r.endings()
+	r.endsOn = make([][]int, len(names))
+	for i, e := range r.ends {
+		r.endsOn[e.node] = append(r.endsOn[e.node], i)
+	}
 	r.promise()
 	return r
 }

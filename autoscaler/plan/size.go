@@ -22,13 +22,7 @@ const planned = "planned"
 // size finds how many machines of the offer the work needs. All pods get a seat
 // or the offer is refused.
 func (r *run) size(w *work, c *candidate) *Reason {
-	has := gpuNeed{corev1.ResourceName(c.offer.GPUResource), int64(c.offer.GPUs)}
-	why, asked := w.speaks[has]
-	if !asked {
-		why = speaksGPU(w, has)
-		w.speaks[has] = why
-	}
-	if why != nil {
+	if why := w.speaks[c.has]; why != nil {
 		return why
 	}
 	if w.wired != nil && c.fabric() == "" {
@@ -122,10 +116,19 @@ func largestOf(needs []gpuNeed) gpuNeed {
 	return most
 }
 
+// speaking is what stands against machines by the GPUs that they have.
+func (w *work) speaking(variety []gpuNeed) []*Reason {
+	whys := make([]*Reason, len(variety))
+	for i, has := range variety {
+		whys[i] = speaksGPU(w.asks, has)
+	}
+	return whys
+}
+
 // speaksGPU refuses a machine whose GPUs have another name, or are too few in
 // one machine, than a pod asks for: the filters would only say "insufficient".
-func speaksGPU(w *work, has gpuNeed) *Reason {
-	for _, a := range w.asks {
+func speaksGPU(asks []gpuAsk, has gpuNeed) *Reason {
+	for _, a := range asks {
 		switch {
 		case a.name != has.name:
 			return refusal(Reason{
