@@ -71,8 +71,8 @@ type view struct {
 
 // memory is what a snapshot has found out about pods.
 type memory struct {
-	classes map[string]*class
-	byPod   map[*corev1.Pod]*class
+	classes     map[string]*class
+	unversioned map[*corev1.Pod]*class
 	// known are the classes of pods in some version, by UID.
 	known map[types.UID]*knownPod
 }
@@ -86,19 +86,17 @@ type knownPod struct {
 }
 
 // classOf returns the class of a pod. Pods are not changed while a snapshot
-// knows them, so each is looked at once.
+// knows them, so each is looked at once in a version of it; in a turn, where its
+// version can't be told.
 func (s *Snapshot) classOf(p *corev1.Pod) *class {
-	if rules := s.affinity.fresh(s.nodes).rules; len(rules) > len(s.rules) {
-		s.forgetClasses(rules)
-	}
-	if c, known := s.byPod[p]; known {
-		return c
-	}
+	s.rulesNow()
 	v := versionOf(p)
 	if k := s.known[v.uid]; k != nil && k.version == v && k.namespace == p.Namespace && k.name == p.Name {
 		k.turn = s.track.turn
-		s.byPod[p] = k.class
 		return k.class
+	}
+	if c, known := s.unversioned[p]; known && !v.told() {
+		return c
 	}
 	key := s.keyOf(p)
 	c := s.classes[key]
@@ -106,15 +104,24 @@ func (s *Snapshot) classOf(p *corev1.Pod) *class {
 		c = newClass(p, key)
 		s.classes[key] = c
 	}
-	s.byPod[p] = c
 	if v.told() {
 		s.known[v.uid] = &knownPod{v, p.Namespace, p.Name, c, s.track.turn}
+	} else {
+		s.unversioned[p] = c
 	}
 	return c
 }
 
+// rulesNow forgets the classes when there are rules that may tell more pods apart.
+func (s *Snapshot) rulesNow() {
+	if rules := s.affinity.fresh(s.nodes).rules; len(rules) > len(s.rules) {
+		s.forgetClasses(rules)
+	}
+}
+
 func (s *Snapshot) forgetClasses(rules []string) {
 	s.rules = rules
+	s.epoch++
 	s.memory = memory{map[string]*class{}, map[*corev1.Pod]*class{}, map[types.UID]*knownPod{}}
 }
 
@@ -134,32 +141,17 @@ func (s *Snapshot) turnOver() {
 		}
 	}
 	maps.DeleteFunc(s.free, func(name corev1.ResourceName, _ []int64) bool { return !needed[name] })
-	s.classes, s.byPod = classes, make(map[*corev1.Pod]*class, len(s.byPod))
+	s.classes, s.unversioned = classes, map[*corev1.Pod]*class{}
 	s.track.turn++
 }
 
 func newClass(p *corev1.Pod, key string) *class {
 	c := &class{key: key}
-	takes := extended(p)
+	takes := Extended(p)
 	for _, name := range slices.Sorted(maps.Keys(takes)) {
 		c.needs = append(c.needs, need{name, takes[name], &Reason{Plugin: names.NodeResourcesFit, Message: "Insufficient " + string(name)}})
 	}
 	return c
-}
-
-// Takes returns how much of an extended resource a pod takes, as the scheduler
-// counts it.
-func Takes(p *corev1.Pod, name corev1.ResourceName) int64 {
-	if !plain(p) {
-		return extended(p)[name]
-	}
-	takes := int64(0)
-	for i := range p.Spec.Containers {
-		if q, asks := p.Spec.Containers[i].Resources.Requests[name]; asks {
-			takes += q.Value()
-		}
-	}
-	return takes
 }
 
 // plain says that a pod takes what its containers ask for.
@@ -167,8 +159,8 @@ func plain(p *corev1.Pod) bool {
 	return len(p.Spec.InitContainers) == 0 && p.Spec.Overhead == nil && p.Spec.Resources == nil
 }
 
-// extended is what a pod takes of each extended resource.
-func extended(p *corev1.Pod) map[corev1.ResourceName]int64 {
+// Extended is what a pod takes of each extended resource, as the scheduler counts it.
+func Extended(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	takes := map[corev1.ResourceName]int64{}
 	if plain(p) {
 		for i := range p.Spec.Containers {

@@ -34,13 +34,15 @@ func TestFollowKeepsNoMoreThanItNeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Fork()
-		if _, err := s.Fit(Ask{Pods: []*corev1.Pod{ask(turn)}}); err != nil {
+		loose := ask(turn)
+		loose.UID = ""
+		if _, err := s.Fit(Ask{Pods: []*corev1.Pod{ask(turn), loose}}); err != nil {
 			t.Fatal(err)
 		}
 		s.Revert()
 	}
 	for what, n := range map[string]int{
-		"classes": len(s.classes), "pods": len(s.byPod), "versions of pods": len(s.known), "resources": len(s.free),
+		"classes": len(s.classes), "pods": len(s.unversioned), "versions of pods": len(s.known), "resources": len(s.free),
 		"bound pods": len(s.track.pods), "nodes": len(s.track.nodes), "hosts": len(s.affinity.hosts),
 	} {
 		if n > 2 {

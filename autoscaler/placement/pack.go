@@ -102,6 +102,7 @@ type Batch struct {
 	pods  []*corev1.Pod
 	more  []corev1.Toleration
 	class *class // of all of them, or nil
+	epoch uint64 // in which it was found
 	turns int
 }
 
@@ -134,7 +135,7 @@ func (s *Snapshot) Batch(pods []*corev1.Pod, more ...corev1.Toleration) Batch {
 		pods = slices.Clone(pods)
 		slices.SortStableFunc(pods, byKey)
 	}
-	return Batch{pods: pods, more: more, class: class}
+	return Batch{pods: pods, more: more, class: class, epoch: s.epoch}
 }
 
 // classOfAll is the class of all the pods, or nothing where they differ.
@@ -198,7 +199,7 @@ func (s *Snapshot) current(b Batch) (Batch, bool, error) {
 
 // renewed is the batch by the rules that are known now.
 func (s *Snapshot) renewed(b Batch) Batch {
-	if b.class != nil && s.classOf(b.pods[0]) != b.class {
+	if s.rulesNow(); b.class != nil && b.epoch != s.epoch {
 		return s.Batch(b.pods, b.more...).InTurns(b.turns)
 	}
 	return b

@@ -72,6 +72,7 @@ type Snapshot struct {
 
 	memory
 	rules []string // the labels that the cluster's rules look at
+	epoch uint64   // counts their changes
 	free  freeIndex
 	track tracked
 }

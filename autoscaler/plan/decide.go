@@ -26,6 +26,7 @@ func Decide(s State) Plan { return new(Planner).Decide(s) }
 type Planner struct {
 	cluster *placement.Snapshot
 	stocks  stocks
+	stays   stays
 }
 
 // Decide is like the function [Decide].
@@ -42,7 +43,7 @@ func (p *Planner) Decide(s State) Plan {
 	}
 	p.cluster.Fork()
 	defer p.cluster.Revert()
-	r := newRun(s, p.cluster)
+	r := newRun(s, p.cluster, &p.stays)
 	p.stocks.supply(r)
 	for i := range s.Gangs {
 		out.Decisions = append(out.Decisions, r.decide(newWork(&s.Gangs[i])))
@@ -96,7 +97,7 @@ type work struct {
 
 func newWork(g *Gang) *work {
 	w := &work{Gang: g, pods: pointers(g.Pods)}
-	slices.SortStableFunc(w.pods, podOrder)
+	slices.SortFunc(w.pods, podOrder)
 	return w
 }
 

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"slices"
 	"sort"
 	"time"
 
@@ -9,13 +8,6 @@ import (
 
 	"spillway.dev/spillway/autoscaler/placement"
 )
-
-// ending is a bound pod with the time by which it is over.
-type ending struct {
-	pod  *corev1.Pod
-	at   time.Time
-	node int // in run.onPrem
-}
 
 // gpuNeed is a number of GPUs in one node.
 type gpuNeed struct {
@@ -127,7 +119,7 @@ func (c *seatCount) count(need gpuNeed) error {
 		}
 	}
 	for i, n := range c.freedOf(need.name) {
-		node := c.ends[i].node
+		node := c.ends[i].place
 		if free[node] += n; places(free[node], need) == 0 {
 			continue
 		}
@@ -247,9 +239,9 @@ func (r *run) slotsFor(need gpuNeed) []int {
 	}
 	freed := r.freedOf(need.name)
 	for i, e := range r.ends {
-		count -= places(free[e.node], need)
-		free[e.node] += freed[i]
-		count += places(free[e.node], need)
+		count -= places(free[e.place], need)
+		free[e.place] += freed[i]
+		count += places(free[e.place], need)
 		s.after[i] = count
 	}
 	r.slots[need] = s
@@ -269,7 +261,7 @@ func (r *run) freedOf(name corev1.ResourceName) []int64 {
 	if !known {
 		freed = make([]int64, len(r.ends))
 		for i, e := range r.ends {
-			freed[i] = placement.Takes(e.pod, name)
+			freed[i] = e.takes(name)
 		}
 		r.freed[name] = freed
 	}
@@ -301,14 +293,14 @@ func (r *run) afterwards(ask placement.Ask, needs []gpuNeed, scope placement.Sco
 	free := r.spare(least.name)
 	freed := r.freedOf(least.name)
 	for i, e := range r.ends[:n] {
-		free[e.node] += freed[i]
+		free[e.place] += freed[i]
 	}
 	large := r.onPrem.Only(func(i int) bool { return places(free[i], least) > 0 })
 	ask.Nodes = &large
 	r.cluster.Fork()
 	defer r.cluster.Revert()
 	for _, e := range r.ends[:n] {
-		if scope != placement.Wide && places(free[e.node], least) == 0 {
+		if scope != placement.Wide && places(free[e.place], least) == 0 {
 			continue
 		}
 		if err := r.cluster.RemovePod(e.pod, e.pod.Spec.NodeName); err != nil {
@@ -316,57 +308,4 @@ func (r *run) afterwards(ask placement.Ask, needs []gpuNeed, scope placement.Sco
 		}
 	}
 	return r.cluster.Fit(ask)
-}
-
-// endings are the pods on-prem whose end is known, soonest first.
-func (r *run) endings() []ending {
-	var all []ending
-	for i := range r.Cluster.Pods {
-		p := r.Cluster.Pods[i]
-		node, home := r.home[p.Spec.NodeName]
-		if !home {
-			continue
-		}
-		if at := r.endOf(p); !at.IsZero() {
-			all = append(all, ending{pod: p, at: at, node: node})
-		}
-	}
-	order := make([]int, len(all)) // moving numbers costs less
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		if order := all[i].at.Compare(all[j].at); order != 0 {
-			return order
-		}
-		return podOrder(all[i].pod, all[j].pod)
-	})
-	sorted := make([]ending, len(all))
-	for i, from := range order {
-		sorted[i] = all[from]
-	}
-	return sorted
-}
-
-// endOf returns the earliest time by which a bound pod is over for certain.
-func (r *run) endOf(p *corev1.Pod) time.Time {
-	end := r.Cluster.Ends[p.UID]
-	consider := func(at time.Time) {
-		if end.IsZero() || at.Before(end) {
-			end = at
-		}
-	}
-	if s := p.Spec.ActiveDeadlineSeconds; s != nil && p.Status.StartTime != nil {
-		consider(p.Status.StartTime.Add(Seconds(*s)))
-	}
-	if !p.DeletionTimestamp.IsZero() {
-		consider(p.DeletionTimestamp.Time)
-	}
-	switch {
-	case end.IsZero() || !end.Before(r.Now):
-		return end
-	case end.Add(r.Settings.Boot).Before(r.Now):
-		return time.Time{} // long overdue: its deadline says nothing any more
-	}
-	return r.Now // overdue: it may be over any moment
 }

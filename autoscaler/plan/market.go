@@ -253,6 +253,11 @@ func (r *run) shopping(w *work) (Decision, bool) {
 			continue
 		}
 		c := &r.desk.tried[i]
+		if why := w.speaks[r.offers[i].has]; why != nil {
+			c.sized = false
+			w.refusals = append(w.refusals, r.offers[i].refuse(*why))
+			continue
+		}
 		*c = candidate{sale: r.offers[i]}
 		why := r.size(w, c)
 		c.sized = why == nil

@@ -88,6 +88,9 @@ func (r *run) families(w *work, open []int) (families, error) {
 // that each offer was considered by itself, too: then of equal pods what takes
 // none of them is left out, and nothing new is said against an offer.
 func (r *run) mix(w *work, f []int, beside bool) {
+	if beside && r.pointless(w, f) {
+		return
+	}
 	refuse := func(s *sale, why Reason) {
 		if !beside {
 			w.refusals = append(w.refusals, s.refuse(why))
@@ -120,6 +123,26 @@ func (r *run) mix(w *work, f []int, beside bool) {
 		c.beside = beside
 		r.consider(w, c, nil)
 	}
+}
+
+// pointless reports that machines of several offers are no cheaper than those of
+// one: where pods that no filter can tell apart need equally many machines of
+// whichever offer, they need as many of them mixed, and the cheapest are of one.
+func (r *run) pointless(w *work, f []int) bool {
+	if scope, err := r.cluster.Scope(w.batch); err != nil || scope != placement.EqualAndAlone {
+		return false
+	}
+	machines := 0
+	for _, i := range f {
+		switch c := &r.desk.tried[i]; {
+		case !c.sized:
+		case c.packing.Turns > 1, machines != 0 && machines != c.packing.Machines:
+			return false
+		default:
+			machines = c.packing.Machines
+		}
+	}
+	return true
 }
 
 // several reports whether machines are of more than one ware.

@@ -40,7 +40,7 @@ type run struct {
 	volumes   map[string]*corev1.PersistentVolume
 }
 
-func newRun(s State, cluster *placement.Snapshot) *run {
+func newRun(s State, cluster *placement.Snapshot, known *stays) *run {
 	r := &run{
 		State:     s,
 		cluster:   cluster,
@@ -91,10 +91,10 @@ func newRun(s State, cluster *placement.Snapshot) *run {
 	r.offers = sales(&s, r.providers)
 	r.variety = variety(r.offers)
 	r.desk = newDesk(len(r.offers))
-	r.ends = r.endings()
+	r.ends = r.endings(known)
 	r.endsOn = make([][]int, len(names))
 	for i, e := range r.ends {
-		r.endsOn[e.node] = append(r.endsOn[e.node], i)
+		r.endsOn[e.place] = append(r.endsOn[e.place], i)
 	}
 	r.promise()
 	return r

@@ -22,9 +22,6 @@ const planned = "planned"
 // size finds how many machines of the offer the work needs. All pods get a seat
 // or the offer is refused.
 func (r *run) size(w *work, c *candidate) *Reason {
-	if why := w.speaks[c.has]; why != nil {
-		return why
-	}
 	if w.wired != nil && c.fabric() == "" {
 		return w.wired
 	}
