@@ -52,7 +52,7 @@ func Market(s State, tenant string) ([]Listing, error) {
 	list := []Listing{}
 	for _, sale := range sales(&s, r.providers) {
 		l := Listing{Offer: sale.offer, Key: sale.key, Classes: []policy.Class{}, Barred: map[policy.Class]Reason{}}
-		if blocks := r.marketOn(nil, sale); len(blocks) > 0 {
+		if blocks := sale.closed; len(blocks) > 0 {
 			l.Reason, l.Until = &blocks[len(blocks)-1].Reason, blocks[len(blocks)-1].Until
 		}
 		for _, class := range policy.Classes() {
