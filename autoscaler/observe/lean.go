@@ -9,7 +9,7 @@ import (
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 )
 
-// mostForms bounds how many lists of containers are shared at one time.
+// mostForms bounds how many lists are shared at one time.
 const mostForms = 10_000
 
 // LeanPods takes from pods what is never read, before a cache keeps them. Of one
@@ -19,9 +19,13 @@ const mostForms = 10_000
 // they may be bought for, and what they read goes with them. The zero LeanPods
 // is ready, and safe for concurrent use.
 type LeanPods struct {
-	mu    sync.Mutex
-	forms map[string][]corev1.Container
+	mu       sync.Mutex
+	asking   forms[corev1.Container]
+	statuses forms[corev1.ContainerStatus]
 }
+
+// forms are lists by what they say, each kept once.
+type forms[T any] map[string][]T
 
 // Transform is for the options of a cache.
 func (l *LeanPods) Transform(object any) (any, error) {
@@ -36,10 +40,10 @@ func (l *LeanPods) Transform(object any) (any, error) {
 	spec, status := &pod.Spec, &pod.Status
 	spec.HostAliases, spec.DNSConfig, spec.EphemeralContainers, spec.ImagePullSecrets = nil, nil, nil, nil
 	spec.Volumes = counted(spec.Volumes)
-	spec.Containers, spec.InitContainers = l.shared(asking(spec.Containers)), l.shared(asking(spec.InitContainers))
+	spec.Containers, spec.InitContainers = l.containers(spec.Containers), l.containers(spec.InitContainers)
 	status.Message, status.HostIPs, status.PodIPs = "", nil, nil
 	status.EphemeralContainerStatuses = nil
-	status.ContainerStatuses, status.InitContainerStatuses = having(status.ContainerStatuses), having(status.InitContainerStatuses)
+	status.ContainerStatuses, status.InitContainerStatuses = l.given(status.ContainerStatuses), l.given(status.InitContainerStatuses)
 	return pod, nil
 }
 
@@ -73,20 +77,38 @@ func having(statuses []corev1.ContainerStatus) (out []corev1.ContainerStatus) {
 	return out
 }
 
-// shared returns equal containers as one list.
-func (l *LeanPods) shared(containers []corev1.Container) []corev1.Container {
-	key, err := (&corev1.PodSpec{Containers: containers}).Marshal()
-	if err != nil || containers == nil {
-		return containers
+// containers are what counts of containers, equal ones as one list.
+func (l *LeanPods) containers(all []corev1.Container) []corev1.Container {
+	all = asking(all)
+	key, err := (&corev1.PodSpec{Containers: all}).Marshal()
+	if err != nil || all == nil {
+		return all
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if like, known := l.forms[string(key)]; known {
+	return l.asking.shared(key, all)
+}
+
+// given are what counts of the states of containers, equal ones as one list.
+func (l *LeanPods) given(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	all = having(all)
+	key, err := (&corev1.PodStatus{ContainerStatuses: all}).Marshal()
+	if err != nil || all == nil {
+		return all
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.statuses.shared(key, all)
+}
+
+// shared returns the list that is kept for what another one says.
+func (f *forms[T]) shared(key []byte, list []T) []T {
+	if like, known := (*f)[string(key)]; known {
 		return like
 	}
-	if l.forms == nil || len(l.forms) == mostForms {
-		l.forms = map[string][]corev1.Container{} // pods go on to hold what they share
+	if *f == nil || len(*f) == mostForms {
+		*f = forms[T]{} // pods go on to hold what they share
 	}
-	l.forms[string(key)] = containers
-	return containers
+	(*f)[string(key)] = list
+	return list
 }

@@ -140,24 +140,32 @@ func TestLeanPodsKeepWhatIsRead(t *testing.T) {
 	})
 }
 
-// Pods of one template share what their containers ask for; those of another
-// don't.
+// Pods of one template share what their containers ask for and were given; those
+// of another don't.
 func TestLeanPodsShareForms(t *testing.T) {
 	var keeper LeanPods
 	pod := func(name, size string) *corev1.Pod {
-		return lean(t, &keeper, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: "rack-1", Containers: []corev1.Container{{Name: "main", Image: name, Resources: cores(size)}}}})
+		given := cores(size)
+		return lean(t, &keeper, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{NodeName: "rack-1", Containers: []corev1.Container{{Name: "main", Image: name, Resources: cores(size)}}},
+			Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "main", ImageID: name, Resources: &given, AllocatedResources: given.Requests}}},
+		})
 	}
 	a, b, c := pod("a", "1"), pod("b", "1"), pod("c", "2")
-	if &a.Spec.Containers[0] != &b.Spec.Containers[0] {
+	if &a.Spec.Containers[0] != &b.Spec.Containers[0] || &a.Status.ContainerStatuses[0] != &b.Status.ContainerStatuses[0] {
 		t.Error("two pods that ask alike don't share it")
 	}
 	if got := c.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "2" {
 		t.Errorf("the other one asks for %s cores", got)
 	}
+	if got := c.Status.ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "2" {
+		t.Errorf("the other one was given %s cores", got)
+	}
 	for i := range mostForms + 1 {
 		pod("many", fmt.Sprint(i))
 	}
-	if len(keeper.forms) > mostForms {
-		t.Errorf("%d forms are kept", len(keeper.forms))
+	if len(keeper.asking) > mostForms || len(keeper.statuses) > mostForms {
+		t.Errorf("%d and %d forms are kept", len(keeper.asking), len(keeper.statuses))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -296,9 +298,9 @@ func (s *Snapshot) followPod(uid types.UID, p *corev1.Pod, forms forms, dirty re
 			p = nil
 		}
 	}
-	if p != nil && old != nil && old.version == versionOf(p) {
-		old.seen = s.track.turn
-		old.info.Pod = p // equal; the one before need not be kept any longer
+	if p != nil && old != nil && (old.version == versionOf(p) || old.node == p.Spec.NodeName && alike(old.info.Pod, p)) {
+		old.version, old.seen = versionOf(p), s.track.turn
+		old.info.Pod = p // the one before need not be kept any longer
 		return
 	}
 	if old != nil {
@@ -313,6 +315,32 @@ func (s *Snapshot) followPod(uid types.UID, p *corev1.Pod, forms forms, dirty re
 	b := &boundPod{version: versionOf(p), node: p.Spec.NodeName, info: forms.of(p), seen: s.track.turn}
 	s.track.pods[uid] = b
 	dirty.of(b.node).add = append(dirty.of(b.node).add, b.info)
+}
+
+// alike reports whether no filter can tell two versions of one bound pod apart.
+// Most events are such: a condition or a probe has changed. The API server counts
+// the changes of a spec (the generation, since Kubernetes 1.35 of every pod); of
+// all else the filters read the labels, whether the pod is being deleted, and what
+// its node has given it.
+func alike(old, now *corev1.Pod) bool {
+	return old.Generation != 0 && old.Generation == now.Generation && old.Namespace == now.Namespace &&
+		maps.Equal(old.Labels, now.Labels) && old.DeletionTimestamp.Equal(now.DeletionTimestamp) &&
+		!resizing(old) && !resizing(now) && given(&old.Status, &now.Status)
+}
+
+// given reports whether two states say the same of what the node has given the pod.
+func given(a, b *corev1.PodStatus) bool {
+	each := func(a, b corev1.ContainerStatus) bool {
+		return a.Name == b.Name && equality.Semantic.DeepEqual(a.Resources, b.Resources) && sameList(a.AllocatedResources, b.AllocatedResources)
+	}
+	return slices.EqualFunc(a.ContainerStatuses, b.ContainerStatuses, each) &&
+		slices.EqualFunc(a.InitContainerStatuses, b.InitContainerStatuses, each) &&
+		equality.Semantic.DeepEqual(a.Resources, b.Resources) && sameList(a.AllocatedResources, b.AllocatedResources) &&
+		equality.Semantic.DeepEqual(a.NodeAllocatableResourceClaimStatuses, b.NodeAllocatableResourceClaimStatuses)
+}
+
+func sameList(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }
 
 // refill builds a node's state from nothing, as a new snapshot would: what adding

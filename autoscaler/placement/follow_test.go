@@ -39,7 +39,7 @@ func TestFollowEqualsColdRun(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 8).Draw(t, "turns") {
 			for range rapid.IntRange(0, 3).Draw(t, "acts") {
-				h.act(t, rapid.SampledFrom([]string{"node", "relabel", "fall", "bind", "bind", "move", "change", "end", "anew"}).Draw(t, "act"))
+				h.act(t, rapid.SampledFrom([]string{"node", "relabel", "fall", "bind", "bind", "move", "change", "end", "anew", "news", "label", "leave", "given"}).Draw(t, "act"))
 			}
 			inv := h.inventory(rapid.Uint64().Draw(t, "order"))
 			told.tell(t, &inv)
@@ -91,6 +91,7 @@ func (h *living) act(t *rapid.T, what string) {
 	case what == "bind":
 		p := drawPod(t, h.made)
 		p.Spec.NodeName = h.nodes[anyOf(len(h.nodes))].Name
+		p.Generation = rapid.Int64Range(0, 1).Draw(t, "generation") // 0: of a server older than 1.35
 		if rapid.IntRange(0, 4).Draw(t, "loose") > 0 {
 			p.ResourceVersion = h.next()
 		}
@@ -108,8 +109,19 @@ func (h *living) act(t *rapid.T, what string) {
 		case "change":
 			p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = *resource.NewQuantity(int64(anyOf(4)), resource.DecimalSI)
 			p.Labels["app"] = rapid.SampledFrom([]string{"train", "serve"}).Draw(t, "app")
+			p.Generation += min(p.Generation, 1)
 		case "anew":
 			p.UID = types.UID(fmt.Sprintf("anew-%d", h.made))
+		case "news": // of no interest to a filter
+			p.Annotations = map[string]string{"made": fmt.Sprint(h.made)}
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Message: fmt.Sprint(h.made)})
+		case "label":
+			p.Labels["app"] = rapid.SampledFrom([]string{"train", "serve"}).Draw(t, "app")
+		case "leave":
+			now := metav1.Unix(1_800_000_000, 0)
+			p.DeletionTimestamp = &now
+		case "given":
+			ask(t, p, rapid.SampledFrom([]string{"allocated", "actual", "resized"}).Draw(t, "field"))
 		}
 		if p.ResourceVersion != "" {
 			p.ResourceVersion = h.next()
