@@ -91,7 +91,7 @@ func (s *site) hang() *site {
 	owner := plan.Owner{APIVersion: "batch/v1", Kind: "Job", Namespace: "vision", Name: "train", UID: "uid-train"}
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vision", Name: "train-0", UID: "uid-train-0"}}
 	pod.Spec.Containers = []corev1.Container{{Name: "main", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "hunter2"}}}}
-	state := plan.State{Now: time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC), Gangs: []plan.Gang{{Owner: owner, Pods: []corev1.Pod{pod}}}}
+	state := plan.State{Now: time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC), Gangs: []plan.Gang{{Owner: owner, Pods: []*corev1.Pod{&pod}}}}
 	s.desk.Hang(state, plan.Plan{At: state.Now, Decisions: []plan.Decision{
 		{Owner: owner, Verdict: plan.Wait, Reason: plan.Reason{Code: plan.LocalChance, Message: "as tested"}},
 		{Owner: plan.Owner{APIVersion: "batch/v1", Kind: "Job", Namespace: "other", Name: "train", UID: "uid-other"}, Verdict: plan.Wait, Reason: plan.Reason{Message: "none of your business"}},

@@ -136,7 +136,7 @@ func sweepState(t testing.TB, now time.Time, pods int, run, boot time.Duration) 
 	seconds := int64(run / time.Second)
 	for i := range pods {
 		name := fmt.Sprintf("pod-%d", i)
-		s.Gangs[0].Pods = append(s.Gangs[0].Pods, corev1.Pod{
+		s.Gangs[0].Pods = append(s.Gangs[0].Pods, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name, UID: types.UID(name)},
 			Spec: corev1.PodSpec{ActiveDeadlineSeconds: &seconds, Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{gpu: resource.MustParse("1")},

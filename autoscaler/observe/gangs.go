@@ -93,7 +93,7 @@ func (o *owners) work(pods []*corev1.Pod) map[ownerKey]*members {
 type members struct {
 	owner   plan.Owner
 	ways    map[*way]bool
-	waiting []corev1.Pod // refused by the scheduler
+	waiting []*corev1.Pod // refused by the scheduler
 	held    []heldPod
 	bound   int          // at home
 	unseen  int          // without a node, and not looked at yet
@@ -144,7 +144,7 @@ func (m *members) gang(owned *owners) plan.Gang {
 	all := m.waiting
 	if m.together() || len(all) == 0 {
 		for _, h := range m.held {
-			all = append(slices.Clip(all), *h.pod)
+			all = append(slices.Clip(all), h.pod)
 		}
 	}
 	g := stated(all)
@@ -201,11 +201,10 @@ func (m *members) limit(g *plan.Gang) {
 // come: all that any of them reads and writes, the highest data class, the
 // longest run. The least important pod ranks them all: nobody may pay for it as
 // for the others.
-func stated(pods []corev1.Pod) plan.Gang {
+func stated(pods []*corev1.Pod) plan.Gang {
 	var g plan.Gang
 	var classes []string
-	for i := range pods {
-		pod := &pods[i]
+	for i, pod := range pods {
 		if created := pod.CreationTimestamp.Time; i == 0 || created.Before(g.Created) {
 			g.Created = created
 		}

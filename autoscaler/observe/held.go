@@ -94,14 +94,15 @@ func (w *way) refusedAt() time.Time {
 }
 
 // refusedWith is a pod with its group's refusal as its own, unless it has one.
-func refusedWith(pod *corev1.Pod, since time.Time) corev1.Pod {
-	out := *pod
-	if condition(pod) == nil {
-		c := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}
-		c.LastTransitionTime.Time = since
-		out.Status.Conditions = append(slices.Clip(out.Status.Conditions), c)
+func refusedWith(pod *corev1.Pod, since time.Time) *corev1.Pod {
+	if condition(pod) != nil {
+		return pod
 	}
-	return out
+	out := *pod
+	c := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}
+	c.LastTransitionTime.Time = since
+	out.Status.Conditions = append(slices.Clip(out.Status.Conditions), c)
+	return &out
 }
 
 func gated(pod *corev1.Pod, gates []corev1.PodSchedulingGate) plan.Reason {

@@ -82,15 +82,11 @@ func (q quotas) charge(g *plan.Gang) {
 	if len(q[namespace]) == 0 {
 		return
 	}
-	pods := make([]*corev1.Pod, len(g.Pods))
-	for i := range g.Pods {
-		pods[i] = &g.Pods[i]
-	}
-	n, after, why := placement.Created(q[namespace], pods)
+	n, after, why := placement.Created(q[namespace], g.Pods)
 	if q[namespace] = after; why == "" {
 		return
 	}
-	reason := beyond(len(pods)-n, namespace, why)
+	reason := beyond(len(g.Pods)-n, namespace, why)
 	if lacks(g, &reason, n); g.Short != nil {
 		g.Pods = g.Pods[:n]
 	}

@@ -243,7 +243,7 @@ func (s *site) group(t *testing.T) {
 	s.create(t, podGroup("ring", 3), member("ring", 0), member("ring", 1), member("ring", 2))
 	g := s.gang(t, "default/PodGroup/ring", "together true, size 3, 3 waiting, service false")
 	for _, p := range g.Pods {
-		if !unschedulable(&p) || condition(&p).LastTransitionTime.IsZero() {
+		if !unschedulable(p) || condition(p).LastTransitionTime.IsZero() {
 			t.Errorf("pod %s has the conditions %+v, want a refusal with its time", p.Name, p.Status.Conditions)
 		}
 	}

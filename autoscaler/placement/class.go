@@ -32,6 +32,7 @@ type class struct {
 	// refused remembers, by position of the node, why and in which of its
 	// generations the node refused the class.
 	refused []verdict
+	turn    uint64 // in which it was asked for last
 	// nowhere is the last question that no node could answer.
 	nowhere nowhere
 }
@@ -92,7 +93,7 @@ func (s *Snapshot) classOf(p *corev1.Pod) *class {
 	s.rulesNow()
 	v := versionOf(p)
 	if k := s.known[v.uid]; k != nil && k.version == v && k.namespace == p.Namespace && k.name == p.Name {
-		k.turn = s.track.turn
+		k.turn, k.class.turn = s.track.turn, s.track.turn
 		return k.class
 	}
 	if c, known := s.unversioned[p]; known && !v.told() {
@@ -104,6 +105,7 @@ func (s *Snapshot) classOf(p *corev1.Pod) *class {
 		c = newClass(p, key)
 		s.classes[key] = c
 	}
+	c.turn = s.track.turn
 	if v.told() {
 		s.known[v.uid] = &knownPod{v, p.Namespace, p.Name, c, s.track.turn}
 	} else {
@@ -126,22 +128,19 @@ func (s *Snapshot) forgetClasses(rules []string) {
 }
 
 // turnOver begins a turn: pods that were not asked for in the last one are
-// forgotten, the classes that none of the others is of, and how much is free of
-// what none of these needs: pods may ask for resources of any name.
+// forgotten, classes likewise, and how much is free of what none of the others
+// needs: pods may ask for resources of any name.
 func (s *Snapshot) turnOver() {
-	classes, needed := map[string]*class{}, map[corev1.ResourceName]bool{}
-	for uid, k := range s.known {
-		if k.turn != s.track.turn {
-			delete(s.known, uid)
-			continue
-		}
-		classes[k.class.key] = k.class
-		for _, need := range k.class.needs {
+	now, needed := s.track.turn, map[corev1.ResourceName]bool{}
+	maps.DeleteFunc(s.known, func(_ types.UID, k *knownPod) bool { return k.turn != now })
+	maps.DeleteFunc(s.classes, func(_ string, c *class) bool { return c.turn != now })
+	for _, c := range s.classes {
+		for _, need := range c.needs {
 			needed[need.name] = true
 		}
 	}
 	maps.DeleteFunc(s.free, func(name corev1.ResourceName, _ []int64) bool { return !needed[name] })
-	s.classes, s.unversioned = classes, map[*corev1.Pod]*class{}
+	s.unversioned = map[*corev1.Pod]*class{}
 	s.track.turn++
 }
 

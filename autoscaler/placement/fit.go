@@ -17,7 +17,8 @@ type nodeSet = sets.Set[string]
 type Ask struct {
 	// Pods to place. The largest goes first, equals in order of their names.
 	Pods []*corev1.Pod
-	// Batch, where it is set, is the pods, looked at before.
+	// Batch, where it is set, is the pods, looked at before. What they tolerate
+	// more there counts for machines only.
 	Batch Batch
 	// Together means all or none: when one pod fits nowhere, none is placed.
 	Together bool

@@ -103,6 +103,7 @@ type Batch struct {
 	more  []corev1.Toleration
 	class *class // of all of them, or nil
 	epoch uint64 // in which it was found
+	told  bool   // each of them has a version
 	turns int
 }
 
@@ -135,7 +136,8 @@ func (s *Snapshot) Batch(pods []*corev1.Pod, more ...corev1.Toleration) Batch {
 		pods = slices.Clone(pods)
 		slices.SortStableFunc(pods, byKey)
 	}
-	return Batch{pods: pods, more: more, class: class, epoch: s.epoch}
+	told := !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !versionOf(p).told() })
+	return Batch{pods: pods, more: more, class: class, epoch: s.epoch, told: told}
 }
 
 // classOfAll is the class of all the pods, or nothing where they differ.
@@ -203,6 +205,17 @@ func (s *Snapshot) renewed(b Batch) Batch {
 		return s.Batch(b.pods, b.more...).InTurns(b.turns)
 	}
 	return b
+}
+
+// Again reports whether a batch of a turn before holds in this one, too. Where its
+// pods differ, or have no versions, it does not.
+func (s *Snapshot) Again(b Batch) bool {
+	s.rulesNow()
+	if b.class == nil || !b.told || b.epoch != s.epoch {
+		return false
+	}
+	b.class.turn = s.track.turn
+	return true
 }
 
 func unfit(p *corev1.Pod, err error) error {

@@ -109,7 +109,7 @@ func (s Subject) in(g *Gang) bool {
 	if strings.EqualFold(g.Owner.Kind, s.Kind) && g.Owner.Name == s.Name {
 		return true
 	}
-	return slices.ContainsFunc(g.Pods, func(p corev1.Pod) bool { return s.is(&p) })
+	return slices.ContainsFunc(g.Pods, s.is)
 }
 
 // is reports whether the subject is a pod or its controller.

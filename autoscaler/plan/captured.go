@@ -32,7 +32,7 @@ func Captured(s State) State {
 	c.Pods = eachCopy(c.Pods, barePod)
 	s.Gangs = slices.Clone(s.Gangs)
 	for i := range s.Gangs {
-		s.Gangs[i].Pods = each(s.Gangs[i].Pods, barePod)
+		s.Gangs[i].Pods = eachCopy(s.Gangs[i].Pods, barePod)
 	}
 	c.DaemonSets = slices.Clone(c.DaemonSets)
 	for i := range c.DaemonSets {

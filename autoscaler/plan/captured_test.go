@@ -142,7 +142,7 @@ func confide(s *plan.State) {
 	}
 	for i := range s.Gangs {
 		for j := range s.Gangs[i].Pods {
-			confidePod(&s.Gangs[i].Pods[j])
+			confidePod(s.Gangs[i].Pods[j])
 		}
 	}
 	c.DaemonSets = append(c.DaemonSets, daemonSet("1"))

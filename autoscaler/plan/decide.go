@@ -27,6 +27,7 @@ type Planner struct {
 	cluster *placement.Snapshot
 	stocks  stocks
 	stays   stays
+	crews   crews
 }
 
 // Decide is like the function [Decide].
@@ -37,7 +38,7 @@ func (p *Planner) Decide(s State) Plan {
 	err := p.follow(&s.Cluster)
 	if err != nil {
 		for i := range s.Gangs {
-			out.Decisions = append(out.Decisions, newWork(&s.Gangs[i]).decision(Refuse, undecidable(err)))
+			out.Decisions = append(out.Decisions, (&work{Gang: &s.Gangs[i]}).decision(Refuse, undecidable(err)))
 		}
 		return out
 	}
@@ -45,8 +46,9 @@ func (p *Planner) Decide(s State) Plan {
 	defer p.cluster.Revert()
 	r := newRun(s, p.cluster, &p.stays)
 	p.stocks.supply(r)
+	p.crews.turn()
 	for i := range s.Gangs {
-		out.Decisions = append(out.Decisions, r.decide(newWork(&s.Gangs[i])))
+		out.Decisions = append(out.Decisions, r.decide(&work{Gang: &s.Gangs[i], crew: p.crews.of(&s.Gangs[i], p.cluster)}))
 	}
 	return out
 }
@@ -69,11 +71,8 @@ func (p *Planner) follow(c *Cluster) (err error) {
 // about it so far.
 type work struct {
 	*Gang
-	// pods have no node yet and no place found for them.
-	pods []*corev1.Pod
-	// since is when its first pod was found unschedulable, lately when its
-	// last one was; both zero when the scheduler has not said so of all.
-	since, lately time.Time
+	// crew are its pods that have no node yet and no place found for them.
+	*crew
 
 	tenant  *v1alpha1.BurstTenant
 	attempt int32
@@ -83,27 +82,18 @@ type work struct {
 	localAt time.Time
 	class   policy.Class
 	maxRun  time.Duration
-	sliced  bool // its ceiling is reserved slice by slice
-	asks    []gpuAsk
-	needs   []gpuNeed // the largest of each pod
+	sliced  bool      // its ceiling is reserved slice by slice
 	speaks  []*Reason // see speaking
 	journey *journey
-	wired   *Reason         // see wiring
-	batch   placement.Batch // of pods
+	wired   *Reason // see wiring
 	// refusals and candidates are what the offers came to; see desk.
 	refusals   []Refusal
 	candidates []*candidate
 }
 
-func newWork(g *Gang) *work {
-	w := &work{Gang: g, pods: pointers(g.Pods)}
-	slices.SortFunc(w.pods, podOrder)
-	return w
-}
-
 // left are the pods that are still sought a place for.
 func (r *run) left(w *work, pods []*corev1.Pod) {
-	w.pods, w.batch = pods, r.cluster.Batch(pods)
+	w.crew = newCrew(pods, r.cluster)
 }
 
 // decision ends the questions with what is known of the gang.

@@ -103,8 +103,7 @@ func badDay(nodes, gangs int) plan.State {
 		name := fmt.Sprintf("train%03d", i)
 		gang := site().gang(name, 8).times(1 + r.IntN(64)).waiting(time.Hour).s.Gangs[0]
 		gang.Together = i%2 == 0
-		for j := range gang.Pods {
-			p := &gang.Pods[j]
+		for j, p := range gang.Pods {
 			p.ResourceVersion = "1"
 			p.Labels = map[string]string{"app": fmt.Sprintf("train-%d", i%25), "batch.kubernetes.io/job-completion-index": fmt.Sprint(j), "job-name": name}
 			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = *newQuantity(int64(8 + i%8))

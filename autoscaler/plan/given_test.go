@@ -129,7 +129,7 @@ func (g given) gangOf(namespace, name string, gpus int64) given {
 	g.s.Gangs = append(slices.Clone(g.s.Gangs), plan.Gang{
 		Owner:   plan.Owner{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: name, UID: types.UID("uid-" + name)},
 		Created: now().Add(-10 * time.Minute), MaxRun: time.Hour,
-		Pods: []corev1.Pod{makePod(namespace, name+"-0", gpus)},
+		Pods: []*corev1.Pod{new(makePod(namespace, name+"-0", gpus))},
 	})
 	return g
 }
@@ -138,9 +138,9 @@ func (g given) gangOf(namespace, name string, gpus int64) given {
 func (g given) work(change func(*plan.Gang)) given {
 	g.s.Gangs = slices.Clone(g.s.Gangs)
 	last := &g.s.Gangs[len(g.s.Gangs)-1]
-	pods := make([]corev1.Pod, len(last.Pods))
+	pods := make([]*corev1.Pod, len(last.Pods))
 	for i := range last.Pods {
-		last.Pods[i].DeepCopyInto(&pods[i])
+		pods[i] = last.Pods[i].DeepCopy()
 	}
 	last.Pods = pods
 	change(last)
@@ -151,7 +151,7 @@ func (g given) work(change func(*plan.Gang)) given {
 func (g given) pods(change func(*corev1.Pod)) given {
 	return g.work(func(w *plan.Gang) {
 		for i := range w.Pods {
-			change(&w.Pods[i])
+			change(w.Pods[i])
 		}
 	})
 }
@@ -162,7 +162,7 @@ func (g given) times(n int) given {
 		first := w.Pods[0]
 		w.Pods = nil
 		for i := range n {
-			p := *first.DeepCopy()
+			p := first.DeepCopy()
 			p.Name = fmt.Sprintf("%s-%d", w.Owner.Name, i)
 			p.UID = types.UID("uid-" + p.Name)
 			w.Pods = append(w.Pods, p)

@@ -80,7 +80,7 @@ func drawHorizon(t *rapid.T) given {
 		for i := range w.Pods {
 			if equal && i > 0 {
 				name, uid := w.Pods[i].Name, w.Pods[i].UID
-				w.Pods[0].DeepCopyInto(&w.Pods[i])
+				w.Pods[i] = w.Pods[0].DeepCopy()
 				w.Pods[i].Name, w.Pods[i].UID = name, uid
 				continue
 			}
@@ -89,7 +89,7 @@ func drawHorizon(t *rapid.T) given {
 			} else {
 				delete(w.Pods[i].Spec.Containers[0].Resources.Requests, "nvidia.com/gpu")
 			}
-			dress(t, &w.Pods[i], "ring")
+			dress(t, w.Pods[i], "ring")
 		}
 	})
 }
@@ -139,9 +139,7 @@ func fitsAfter(t *rapid.T, s plan.State) (fits []bool, ends []time.Time) {
 			t.Fatal(err)
 		}
 		ask := placement.Ask{Together: true}
-		for i := range s.Gangs[0].Pods {
-			ask.Pods = append(ask.Pods, &s.Gangs[0].Pods[i])
-		}
+		ask.Pods = append(ask.Pods, s.Gangs[0].Pods...)
 		answer, err := snapshot.Fit(ask)
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 // fitsNow places what fits on-prem. A gang fits whole or not at all; of
 // independent pods some may stay and the others go on to the next question.
 func (r *run) fitsNow(w *work) (Decision, bool) {
-	r.left(w, w.pods)
 	answer, err := r.cluster.Fit(placement.Ask{Batch: w.batch, Together: w.Together, Nodes: &r.onPrem})
 	if err != nil {
 		return w.decision(Refuse, undecidable(err)), true

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"spillway.dev/spillway/autoscaler/api/v1alpha1"
 	"spillway.dev/spillway/autoscaler/placement"
 	"spillway.dev/spillway/autoscaler/policy"
 	"spillway.dev/spillway/quota"
@@ -136,8 +133,6 @@ func reasonOf(p policy.Refusal) Reason {
 // what is left. Policy is asked first and of all offers, so that no price can
 // hide a rule.
 func (r *run) shopping(w *work) (Decision, bool) {
-	w.batch = w.batch.Tolerating(corev1.Toleration{Key: v1alpha1.BurstTaint, Operator: corev1.TolerationOpEqual, Value: planned})
-	w.asks, w.needs = gpuAsks(w.pods, w.batch.Equal())
 	w.speaks = w.speaking(r.variety)
 	w.journey = r.travelling(w)
 	w.wired = w.wiring()

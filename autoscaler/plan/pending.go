@@ -115,7 +115,7 @@ func (r *run) preempting(w *work) (Decision, bool) {
 		return Decision{}, false
 	}
 	if len(others) > 0 && !w.Together {
-		w.pods = others
+		r.left(w, others)
 		return Decision{}, false
 	}
 	return w.until(until, Wait, Reason{
@@ -141,19 +141,10 @@ func (r *run) victimsUntil(node string) time.Time {
 
 // settling waits until the scheduler has refused every pod for long enough.
 func (r *run) settling(w *work) (Decision, bool) {
-	for _, p := range w.pods {
-		at, refused := unschedulable(p)
-		if !refused {
-			return w.decision(Wait, Reason{
-				Code: NotUnschedulableYet, Message: fmt.Sprintf("the scheduler has not found pod %s unschedulable", p.Name), Remedy: "wait",
-			}), true
-		}
-		if w.since.IsZero() || at.Before(w.since) {
-			w.since = at
-		}
-		if at.After(w.lately) {
-			w.lately = at
-		}
+	if p := w.unrefused; p != nil {
+		return w.decision(Wait, Reason{
+			Code: NotUnschedulableYet, Message: fmt.Sprintf("the scheduler has not found pod %s unschedulable", p.Name), Remedy: "wait",
+		}), true
 	}
 	if ready := w.lately.Add(r.Settings.Debounce); ready.After(r.Now) {
 		return w.until(ready, Wait, Reason{

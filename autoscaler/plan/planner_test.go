@@ -27,6 +27,7 @@ func TestPlannerEqualsColdRun(t *testing.T) {
 		later := time.Duration(0)
 		var g given
 		var before plan.Cluster
+		kept := cached{}
 		for turn := range rapid.IntRange(1, 5).Draw(t, "turns") {
 			switch kind := rapid.IntRange(0, 3).Draw(t, "kind"); {
 			case turn == 0 || kind == 0:
@@ -43,6 +44,12 @@ func TestPlannerEqualsColdRun(t *testing.T) {
 				s.Cluster.DaemonSets = []appsv1.DaemonSet{daemonSet(cpus)}
 			}
 			s = stamped(t, s)
+			if rapid.Bool().Draw(t, "cached") {
+				kept.share(s.Cluster.Pods)
+				for i := range s.Gangs {
+					kept.share(s.Gangs[i].Pods)
+				}
+			}
 			cold := plan.Decide(s)
 			if rapid.Bool().Draw(t, "told") {
 				s.Cluster.Changes = between(uint64(turn+1), before, s.Cluster)
@@ -53,6 +60,19 @@ func TestPlannerEqualsColdRun(t *testing.T) {
 			}
 		}
 	})
+}
+
+// cached are pods as an informer keeps them: one that has not changed is the same
+// object.
+type cached map[types.UID]*corev1.Pod
+
+func (c cached) share(pods []*corev1.Pod) {
+	for i, p := range pods {
+		if old := c[p.UID]; old != nil && old.ResourceVersion == p.ResourceVersion {
+			pods[i] = old
+		}
+		c[p.UID] = pods[i]
+	}
 }
 
 // between is what has changed from one cluster to the next, both of one source.
@@ -107,7 +127,7 @@ func stamped(t rapid.TB, s plan.State) plan.State {
 	}
 	for i := range own.Gangs {
 		for j := range own.Gangs[i].Pods {
-			stamp(t, &own.Gangs[i].Pods[j])
+			stamp(t, own.Gangs[i].Pods[j])
 		}
 	}
 	return own
@@ -122,6 +142,19 @@ func stamp(t rapid.TB, o metav1.Object) {
 		t.Fatal(err)
 	}
 	o.SetResourceVersion(fmt.Sprintf("%x", sha256.Sum256(text)))
+}
+
+// Pods that carry no version may be other ones at the same place.
+func TestPlannerLooksAnewAtPodsWithoutVersions(t *testing.T) {
+	g := site().gang("train", 1).times(2).offer("ovh", 1, "1 EUR").offer("aws", 4, "4 EUR").budget("vision-month", "1000 EUR")
+	var planner plan.Planner
+	planner.Decide(g.s)
+	for _, p := range g.s.Gangs[0].Pods {
+		p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("4")
+	}
+	if diff := cmp.Diff(plan.Decide(g.s), planner.Decide(g.s)); diff != "" {
+		t.Errorf("after a change (-cold +planner):\n%s", diff)
+	}
 }
 
 // A machine that an offer describes anew, and DaemonSets that come and go, are

@@ -119,7 +119,7 @@ type Gang struct {
 	// exist. A gang that is not complete waits.
 	Size int `json:"size,omitempty"`
 	// Pods are the members without a node, as the API server has them.
-	Pods []corev1.Pod `json:"pods"`
+	Pods []*corev1.Pod `json:"pods"`
 	// Bound is how many members have a node that is not a burst node.
 	Bound int `json:"bound,omitempty"`
 
