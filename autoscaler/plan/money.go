@@ -154,6 +154,7 @@ func (r *run) burst(w *work, c *candidate, attempt int32) Burst {
 		Mode:   quota.ModeSafe,
 		MaxRun: time.Duration(c.turns) * w.maxRun, From: r.Now, Deadline: c.leg.times.deadline, Until: c.leg.times.until,
 		Data:    v1alpha1.BurstData{Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs},
+		Moving:  c.leg.moving,
 		ReadyAt: c.leg.times.ready, LocalAt: w.localAt,
 	}
 	if c.turns > 1 {
