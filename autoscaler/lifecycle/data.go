@@ -154,7 +154,7 @@ func (s *Stager) Stage(ctx context.Context, b *v1alpha1.Burst) (Staging, error) 
 }
 
 func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, error) {
-	job := stager.StageJob{Burst: string(b.UID), Tenant: b.Spec.TenantID, Expires: b.Spec.Deadline.Time}
+	job := stager.StageJob{Burst: string(b.UID), Tenant: b.Spec.TenantID, Expires: b.Spec.Deadline.Time, Freshness: freshness(b.Spec.Data.Freshness)}
 	tenant, err := s.tenant(ctx, b)
 	if err != nil {
 		return job, err
@@ -176,6 +176,19 @@ func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, e
 	}
 	job.Staging, err = s.staging(ctx, b)
 	return job, err
+}
+
+// freshness is strict in all cases that are not one of the others.
+func freshness(f *v1alpha1.Freshness) datasync.Freshness {
+	switch {
+	case f == nil:
+		return datasync.Freshness{}
+	case f.Mode == v1alpha1.FreshnessPinned:
+		return datasync.Freshness{Mode: datasync.Pinned}
+	case f.Mode == v1alpha1.FreshnessLease:
+		return datasync.Freshness{Mode: datasync.Lease, For: time.Duration(f.Seconds) * time.Second}
+	}
+	return datasync.Freshness{}
 }
 
 // Release implements [Data].

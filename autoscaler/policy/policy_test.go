@@ -436,3 +436,23 @@ func TestRefusalsAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// How fresh reads must be is said class by class; where nothing is said, each is
+// asked about.
+func TestFreshnessOf(t *testing.T) {
+	lease := &v1alpha1.Freshness{Mode: v1alpha1.FreshnessLease, Seconds: 30}
+	tenant := trip(rule(func(r *v1alpha1.DataRule) { r.Freshness = lease })).Tenant
+	tenant.Spec.Burst.DataRules = append(tenant.Spec.Burst.DataRules, v1alpha1.DataRule{Class: "public"})
+	for class, want := range map[policy.Class]*v1alpha1.Freshness{
+		policy.Confidential: lease, policy.Public: nil, policy.Secret: nil, "": nil,
+	} {
+		got := policy.FreshnessOf(&tenant, class)
+		if (got == nil) != (want == nil) || got != nil && *got != *want {
+			t.Errorf("%s: %v, want %v", class, got, want)
+		}
+	}
+	policy.FreshnessOf(&tenant, policy.Confidential).Seconds = 9
+	if lease.Seconds != 30 {
+		t.Error("what is returned is the tenant's own")
+	}
+}

@@ -123,6 +123,8 @@ type StageJob struct {
 	Sources []Source    // of the tenant; an input outside all of them is refused
 	Staging s3.Endpoint // store near the burst nodes
 	Expires time.Time   // until when the nodes may fetch; presigned URLs end then
+	// Freshness of what the nodes serve; it must not change during a burst.
+	Freshness datasync.Freshness
 }
 
 // Progress is how far a staging is. Bytes are plaintext bytes.

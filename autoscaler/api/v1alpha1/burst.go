@@ -150,6 +150,9 @@ type BurstData struct {
 	// +listType=atomic
 	// +optional
 	Outputs []string `json:"outputs,omitempty"`
+	// Freshness is that of the tenant's rule when the burst was decided on.
+	// +optional
+	Freshness *Freshness `json:"freshness,omitempty"`
 }
 
 // RefusedOffer says why an offer was not taken.
