@@ -298,6 +298,22 @@ func TestLeaving(t *testing.T) {
 			work: work(func(w *policy.Work) { w.Outputs = []string{"s3://data/train/out/"} }),
 			want: "RESULT_PREFIX_MISSING: output s3://data/train/out/ is in none of the writable sources of tenant vision",
 		},
+		"a source that is spoken to over TLS": {
+			work: work(func(w *policy.Work) {
+				w.Tenant.Spec.Sources[0].Endpoint, w.Inputs = "https://s3.example", []string{"s3://data/train/a/"}
+			}),
+			want: "TLS_NOT_CACHEABLE: source train of tenant vision is spoken to over TLS (https://s3.example), and a burst node has no certificate of that name",
+		},
+		"a source over TLS that the work may reach, since it names none": {
+			work: work(func(w *policy.Work) { w.Tenant.Spec.Sources[1].Endpoint = "https://s3.example" }),
+			want: "TLS_NOT_CACHEABLE: source out of tenant vision is spoken to over TLS (https://s3.example), and a burst node has no certificate of that name",
+		},
+		"a source over TLS that the work leaves alone": {
+			work: work(func(w *policy.Work) {
+				w.Tenant.Spec.Sources[0].Endpoint, w.Tenant.Spec.Sources[1].Endpoint = "http://s3.example", "https://s3.example"
+				w.Inputs = []string{"s3://data/train/a/"}
+			}),
+		},
 		"an annotation that is no class": {
 			work: work(func(w *policy.Work) { w.DataClass = "harmless" }),
 			want: `DATA_CLASS_UNKNOWN: the data class is "internal" by the tenant and "harmless" by the work, and not all of these are classes`,
