@@ -24,6 +24,8 @@ type Money string
 // +kubebuilder:printcolumn:name="Step",type=string,JSONPath=`.status.step`
 // +kubebuilder:printcolumn:name="Ceiling",type=string,JSONPath=`.spec.ceiling`
 // +kubebuilder:printcolumn:name="Spent",type=string,JSONPath=`.status.cost.spent`
+// +kubebuilder:printcolumn:name="Staged",type=integer,JSONPath=`.status.data.stagedBytes`,priority=1
+// +kubebuilder:printcolumn:name="To Stage",type=integer,JSONPath=`.status.data.totalBytes`,priority=1
 // +kubebuilder:printcolumn:name="Wipe",type=string,JSONPath=`.status.certificate.level`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Burst struct {
