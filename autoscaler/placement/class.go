@@ -140,7 +140,7 @@ func (s *Snapshot) turnOver() {
 		}
 	}
 	maps.DeleteFunc(s.free, func(name corev1.ResourceName, _ []int64) bool { return !needed[name] })
-	s.unversioned = map[*corev1.Pod]*class{}
+	s.unversioned, s.sieve = map[*corev1.Pod]*class{}, sieve{}
 	s.track.turn++
 }
 
@@ -264,6 +264,8 @@ func (s *Snapshot) viewOf(c *class, p *corev1.Pod) (*view, error) {
 		return &c.view, nil
 	}
 	state := framework.NewCycleState()
+	s.sieve.set(p)
+	defer s.sieve.off()
 	allowed, status, narrowedBy := s.sim.filters.RunPreFilterPlugins(s.sim.ctx, state, p)
 	switch {
 	case status.IsRejected():

@@ -321,7 +321,8 @@ func sortUnlessSorted[T any](list []T, order func(a, b T) int) {
 }
 
 // LargestFirst returns the pods by what is hardest to place: extended resources
-// (GPUs), then memory, then CPU. Equal pods go by name.
+// (GPUs), then memory, then CPU. Of equal ones those that keep others off go first,
+// as they need a node each, and then they go by name.
 func LargestFirst(pods []*corev1.Pod) []*corev1.Pod {
 	all := make([]sized, len(pods))
 	for i, p := range pods {
@@ -329,13 +330,21 @@ func LargestFirst(pods []*corev1.Pod) []*corev1.Pod {
 	}
 	slices.SortStableFunc(all, func(a, b sized) int {
 		return cmp.Or(cmp.Compare(b.extended, a.extended), cmp.Compare(b.memory, a.memory),
-			cmp.Compare(b.cpu, a.cpu), byKey(a.pod, b.pod))
+			cmp.Compare(b.cpu, a.cpu), cmp.Compare(keepsOff(b.pod), keepsOff(a.pod)), byKey(a.pod, b.pod))
 	})
 	sorted := make([]*corev1.Pod, len(pods))
 	for i := range all {
 		sorted[i] = all[i].pod
 	}
 	return sorted
+}
+
+// keepsOff counts the required rules by which a pod keeps others off.
+func keepsOff(p *corev1.Pod) int {
+	if a := p.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+		return len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+	}
+	return 0
 }
 
 type sized struct {

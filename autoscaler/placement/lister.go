@@ -34,7 +34,7 @@ func (l sharedLister) CompositePodGroups() fwk.CompositePodGroupLister { return 
 
 type nodeLister struct{ s *Snapshot }
 
-func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.s.nodes, nil }
+func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.s.sieve.list(l.s.nodes), nil }
 
 func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
 	i, ok := l.s.index[name]
@@ -49,7 +49,7 @@ func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
 }
 
 func (l nodeLister) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, error) {
-	return l.s.affinity.fresh(l.s.nodes).anti, nil
+	return l.s.affinity.fresh(l.s.nodes).against(l.s.sieve.pod), nil
 }
 
 func (l nodeLister) HavePodsWithRequiredNonHostScopedAntiAffinityList() ([]fwk.NodeInfo, error) {
@@ -82,6 +82,21 @@ type affinityLists struct {
 	// rules are the labels that required anti-affinity of pods on nodes looks
 	// at, or once did, or will on a fresh machine; sorted.
 	rules []string
+
+	known []relations // by place of the node
+	// kept counts the nodes of which a pod keeps off those that have a label, and
+	// anybody those of which one may keep off whomever.
+	kept    map[label]int
+	anybody int
+}
+
+// relations are what pods on one node, in one state of it, say about others.
+type relations struct {
+	generation      int64
+	any, anti, wide bool
+	far             bool
+	keeps           []label // those who have one of them are kept off
+	anybody         bool
 }
 
 // touch notes that n is about to change or be replaced.
@@ -117,26 +132,85 @@ func (a *affinityLists) fresh(nodes []fwk.NodeInfo) *affinityLists {
 	if !a.stale {
 		return a
 	}
-	*a = affinityLists{epoch: a.epoch, rules: a.rules, hosts: a.hosts, twins: a.twins}
-	for _, n := range nodes {
-		if len(n.GetPodsWithAffinity()) > 0 {
+	if a.kept == nil {
+		a.kept = map[label]int{}
+	}
+	for i := len(nodes); i < len(a.known); i++ {
+		a.count(&a.known[i], -1)
+	}
+	a.known = a.known[:min(len(a.known), len(nodes))]
+	a.any, a.anti, a.wide, a.far, a.stale = a.any[:0:0], a.anti[:0:0], a.wide[:0:0], false, false
+	for i, n := range nodes {
+		if i == len(a.known) {
+			a.known = append(a.known, relations{generation: -1})
+		}
+		r := &a.known[i]
+		if r.generation != n.GetGeneration() {
+			a.count(r, -1)
+			*r = a.relations(n)
+			a.count(r, 1)
+		}
+		if r.any {
 			a.any = append(a.any, n)
 		}
-		if len(n.GetPodsWithRequiredAntiAffinity()) > 0 {
+		if r.anti {
 			a.anti = append(a.anti, n)
-			for _, p := range n.GetPodsWithRequiredAntiAffinity() {
-				a.learn(p.GetPod())
-				a.far = a.far || slices.ContainsFunc(p.GetRequiredAntiAffinityTerms(), func(t fwk.AffinityTerm) bool {
-					return t.TopologyKey != corev1.LabelHostname
-				})
-			}
 		}
-		if len(n.GetPodsWithRequiredNonHostScopedAntiAffinity()) > 0 {
+		if r.wide {
 			a.wide = append(a.wide, n)
 		}
+		a.far = a.far || r.far
 	}
 	a.far = a.far || a.twins > 0 && len(a.anti) > 0
 	return a
+}
+
+// count adds what the pods of a node say, or takes it off.
+func (a *affinityLists) count(r *relations, by int) {
+	for _, l := range r.keeps {
+		if a.kept[l] += by; a.kept[l] == 0 {
+			delete(a.kept, l)
+		}
+	}
+	if r.anybody {
+		a.anybody += by
+	}
+}
+
+// relations looks at the pods of a node, and learns their rules.
+func (a *affinityLists) relations(n fwk.NodeInfo) relations {
+	r := relations{
+		generation: n.GetGeneration(), any: len(n.GetPodsWithAffinity()) > 0,
+		wide: len(n.GetPodsWithRequiredNonHostScopedAntiAffinity()) > 0,
+	}
+	for _, p := range n.GetPodsWithRequiredAntiAffinity() {
+		r.anti = true
+		a.learn(p.GetPod())
+		r.far = r.far || slices.ContainsFunc(p.GetRequiredAntiAffinityTerms(), func(t fwk.AffinityTerm) bool {
+			return t.TopologyKey != corev1.LabelHostname
+		})
+		for _, t := range p.GetPod().Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			labels, known := pick(t.LabelSelector)
+			r.keeps, r.anybody = append(r.keeps, labels...), r.anybody || !known
+		}
+	}
+	slices.SortFunc(r.keeps, label.compare)
+	r.keeps = slices.Compact(r.keeps)
+	return r
+}
+
+// against are the nodes with pods that may keep off a pod, or any where none is
+// asked about.
+func (a *affinityLists) against(p *corev1.Pod) []fwk.NodeInfo {
+	if p == nil || a.anybody > 0 {
+		return a.anti
+	}
+	for key, value := range p.Labels {
+		if a.kept[label{key, value}] > 0 {
+			return a.anti
+		}
+	}
+	return nil
 }
 
 // learn notes what labels the rules of a pod look at.

@@ -69,6 +69,7 @@ type Snapshot struct {
 	state    uint64 // see State
 	states   uint64 // the last that was given
 	affinity affinityLists
+	sieve    sieve
 
 	memory
 	rules []string // the labels that the cluster's rules look at

@@ -79,7 +79,7 @@ func stateOf(pods []*corev1.Pod) (plan.State, error) {
 		own := p.DeepCopy()
 		own.Spec.Containers[0].Resources.Requests[gpu] = *resource.NewQuantity(1, resource.DecimalSI)
 		own.Status.Conditions[0].LastTransitionTime = at(-time.Hour)
-		work.Pods = append(work.Pods, *own)
+		work.Pods = append(work.Pods, own)
 	}
 	s.Gangs = []plan.Gang{work}
 	return s, nil
