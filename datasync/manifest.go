@@ -26,6 +26,9 @@ type Manifest struct {
 	Made    time.Time `json:"made"`
 	Expires time.Time `json:"expires"` // when the presigned URLs in it end
 	Objects []Object  `json:"objects"` // sorted by bucket and key
+	// Freshness is signed with the rest: neither the staging store nor the way
+	// to the node can weaken it.
+	Freshness Freshness `json:"freshness,omitzero"`
 }
 
 // Bytes is the plaintext size of all objects.

@@ -37,7 +37,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -196,7 +195,8 @@ func (a *Agent) newBurstNode() error {
 	}
 	a.canary = &canary{path: filepath.Join(a.area(), "canary"), burst: c.Join.Burst}
 	a.looker.keyLock, a.looker.resource, a.looker.devices = a.vault.locked, c.Join.GPUResource, c.Join.GPUs
-	a.front, err = newFront(c, a.area(), func(addr netip.Addr) bool { return a.pods.local(addr) })
+	a.pods.proc = "/proc"
+	a.front, err = newFront(c, a.area(), &a.pods)
 	return err
 }
 

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -41,8 +40,8 @@ type cacheFront struct {
 	dir   string // of its ciphertext
 }
 
-// newFront makes the front of a burst node. local says which clients are on it.
-func newFront(c Config, dir string, local func(netip.Addr) bool) (front, error) {
+// newFront makes the front of a burst node.
+func newFront(c Config, dir string, pods *neighbours) (front, error) {
 	gate, err := url.Parse(c.Join.Gate)
 	if err != nil {
 		return nil, fmt.Errorf("join data: gate %q: %w: render it again from the burst", c.Join.Gate, err)
@@ -57,7 +56,7 @@ func newFront(c Config, dir string, local func(netip.Addr) bool) (front, error) 
 	}
 	f, err := cache.New(cache.Config{
 		Burst: c.Join.Burst, Gate: gate, Transport: cache.Transport(c.Certificate, cas),
-		Hosts: []string{store}, Dir: filepath.Join(dir, "cache"), Results: filepath.Join(dir, "results"), Local: local,
+		Hosts: []string{store}, Dir: filepath.Join(dir, "cache"), Results: filepath.Join(dir, "results"), Local: pods.local, Own: pods.own,
 		Random: rand.Reader, Now: c.Wall, Log: c.Log,
 	})
 	if err != nil {
@@ -110,7 +109,7 @@ func listen(addr string, h http.Handler) (*listener, error) {
 		return nil, fmt.Errorf("listen for jobs at %s: %w: choose another --front", addr, err)
 	}
 	s := &listener{
-		server: &http.Server{Handler: h, ReadHeaderTimeout: time.Minute},
+		server: &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ConnContext: withPeer},
 		socket: l, addr: l.Addr().String(), failed: make(chan error, 1),
 	}
 	go func() { s.failed <- s.server.Serve(l) }()
@@ -130,35 +129,6 @@ func (s *listener) stop(ctx context.Context) error {
 		return errors.Join(err, fmt.Errorf("something still answers at %s", s.addr), conn.Close())
 	}
 	return err
-}
-
-// neighbours knows the addresses of the pods on this node.
-type neighbours struct {
-	mu    sync.Mutex
-	addrs map[netip.Addr]bool
-}
-
-func (n *neighbours) set(pods []Pod) {
-	addrs := map[netip.Addr]bool{}
-	for _, p := range pods {
-		if a, err := netip.ParseAddr(p.IP); err == nil && p.Finished.IsZero() {
-			addrs[a.Unmap()] = true
-		}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.addrs = addrs
-}
-
-// local says whether a client is on this node.
-func (n *neighbours) local(a netip.Addr) bool {
-	a = a.Unmap()
-	if a.IsLoopback() {
-		return true
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.addrs[a]
 }
 
 // staging lets the cache be filled until it is forbidden. The front must not

@@ -25,6 +25,9 @@ type Pod struct {
 	Started   time.Time `json:"started,omitzero"`  // zero: admitted, not yet running
 	Finished  time.Time `json:"finished,omitzero"` // zero: not finished
 	IP        string    `json:"ip,omitempty"`
+	// Sandbox is the number of a process, in the agent's own numbering, in the
+	// pod's network namespace; 0 where it isn't known.
+	Sandbox int `json:"sandbox,omitempty"`
 }
 
 // Device is a device of this node, as GET /devices lists it.

@@ -25,6 +25,7 @@ import (
 	"spillway.dev/spillway/autoscaler/infra"
 	"spillway.dev/spillway/autoscaler/lifecycle"
 	"spillway.dev/spillway/autoscaler/plan"
+	"spillway.dev/spillway/datasync/stager"
 	"spillway.dev/spillway/providers"
 )
 
@@ -64,6 +65,10 @@ type Config struct {
 	Store        *url.URL
 	StoreAddress string
 	StoreRegion  string
+
+	// StagingCaps bound what staging sends, by the time of day in StagingZone.
+	StagingCaps []stager.Cap
+	StagingZone *time.Location
 
 	// Keys is where the key-encryption keys of bursts lie.
 	KeyService KeyService

@@ -122,3 +122,27 @@ func TestTheLimitIsTheAccounts(t *testing.T) {
 type silent struct{ providers.Driver }
 
 func (silent) Delete(context.Context, string) error { return nil }
+
+// What staging sends is counted, for all bursts together.
+func TestStagedBytesAreCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m, err := newMeters(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.sent(64 << 10)
+	m.sent(1)
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == "spillway_staged_bytes_total" {
+			if got := f.GetMetric()[0].GetCounter().GetValue(); got != 64<<10+1 {
+				t.Errorf("%v bytes, want %d", got, 64<<10+1)
+			}
+			return
+		}
+	}
+	t.Error("there is no such metric")
+}

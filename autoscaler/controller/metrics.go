@@ -16,6 +16,7 @@ type meters struct {
 	waiting   *prometheus.GaugeVec
 	facts     *prometheus.CounterVec
 	unowned   prometheus.Gauge
+	staged    prometheus.Counter
 
 	calls       *prometheus.CounterVec
 	callSeconds *prometheus.HistogramVec
@@ -37,6 +38,9 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 		unowned: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "spillway_reservations_unowned", Help: "Open reservations whose Burst does not exist any more.",
 		}),
+		staged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_staged_bytes_total", Help: "Ciphertext sent to staging stores, those of all bursts together.",
+		}),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_cloud_calls_total", Help: "Calls of clouds, by provider, operation and outcome: done, or the kind of failure.",
 		}, []string{"provider", "op", "outcome"}),
@@ -55,6 +59,9 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 	}
 	if err == nil {
 		m.unowned, err = registered(r, m.unowned)
+	}
+	if err == nil {
+		m.staged, err = registered(r, m.staged)
 	}
 	if err == nil {
 		m.calls, err = registered(r, m.calls)
@@ -86,5 +93,7 @@ func (m *meters) decided(p plan.Plan) {
 		m.waiting.WithLabelValues(string(d.Verdict)).Inc()
 	}
 }
+
+func (m *meters) sent(bytes int) { m.staged.Add(float64(bytes)) }
 
 func (m *meters) noted(fact, reason string) { m.facts.WithLabelValues(fact, reason).Inc() }

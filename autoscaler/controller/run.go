@@ -299,7 +299,10 @@ func (p *process) stager() (*lifecycle.Stager, error) {
 	}
 	return &lifecycle.Stager{
 		Client: p.mgr.GetAPIReader(), Keys: keys, Gate: p.gate, Records: p.records, Now: time.Now,
-		Stager: stager.New(stager.Config{Keys: keys, Signer: p.keys.manifest, Random: rand.Reader, Now: time.Now, Log: p.Log}),
-		Tool:   "spillway", Version: p.Version,
+		Stager: stager.New(stager.Config{
+			Keys: keys, Signer: p.keys.manifest, Random: rand.Reader, Now: time.Now, Log: p.Log,
+			Caps: p.StagingCaps, Zone: p.StagingZone, Sent: p.meters.sent,
+		}),
+		Tool: "spillway", Version: p.Version,
 	}, nil
 }

@@ -163,6 +163,7 @@ func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, e
 		return job, err
 	}
 	job.Burst, job.Tenant, job.Expires = string(b.UID), b.Spec.TenantID, b.Spec.Deadline.Time
+	job.Freshness = freshness(b.Spec.Data.Freshness)
 	job.Staging, err = s.staging(ctx, b)
 	return job, err
 }
@@ -197,6 +198,19 @@ func (s *Stager) Need(ctx context.Context, tenant *v1alpha1.BurstTenant, inputs 
 	}
 	_, bytes, err := s.Stager.Need(ctx, job)
 	return bytes, err
+}
+
+// freshness is strict in all cases that are not one of the others.
+func freshness(f *v1alpha1.Freshness) datasync.Freshness {
+	switch {
+	case f == nil:
+		return datasync.Freshness{}
+	case f.Mode == v1alpha1.FreshnessPinned:
+		return datasync.Freshness{Mode: datasync.Pinned}
+	case f.Mode == v1alpha1.FreshnessLease:
+		return datasync.Freshness{Mode: datasync.Lease, For: time.Duration(f.Seconds) * time.Second}
+	}
+	return datasync.Freshness{}
 }
 
 // Release implements [Data].

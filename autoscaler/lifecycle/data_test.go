@@ -2,17 +2,20 @@ package lifecycle
 
 import (
 	"crypto/rand"
+	"errors"
 	"net/url"
 	"path/filepath"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/datasync"
 	"spillway.dev/spillway/datasync/stager"
 	"spillway.dev/spillway/nodeagent/wipe"
 )
@@ -75,5 +78,38 @@ func TestAReportOfTheSecondOfTheEnd(t *testing.T) {
 		if _, named := b.r.uploads(record{burst, end}); len(named) != silent {
 			t.Errorf("a report %s after the end: %q are silent, want %d", after, named, silent)
 		}
+	}
+}
+
+// A burst's freshness reaches the stager, and what is not known is strict.
+func TestFreshnessOfABurst(t *testing.T) {
+	for name, tt := range map[string]struct {
+		stated *v1alpha1.Freshness
+		want   datasync.Freshness
+	}{
+		"none":           {},
+		"strict":         {stated: &v1alpha1.Freshness{Mode: v1alpha1.FreshnessStrict}},
+		"lease":          {&v1alpha1.Freshness{Mode: v1alpha1.FreshnessLease, Seconds: 30}, datasync.Freshness{Mode: datasync.Lease, For: 30 * time.Second}},
+		"pinned":         {&v1alpha1.Freshness{Mode: v1alpha1.FreshnessPinned}, datasync.Freshness{Mode: datasync.Pinned}},
+		"of a later age": {stated: &v1alpha1.Freshness{Mode: "Eventual", Seconds: 30}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+				t.Fatal(err)
+			}
+			secret := &corev1.Secret{Data: map[string][]byte{"accessKey": []byte("a"), "secretKey": []byte("s")}}
+			secret.Name, secret.Namespace = "west-staging", v1alpha1.SystemNamespace
+			west := &v1alpha1.BurstProvider{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
+			west.Spec.Staging = &v1alpha1.StagingStore{Endpoint: "http://staging", Secret: secret.Name}
+			vision := &v1alpha1.BurstTenant{ObjectMeta: metav1.ObjectMeta{Name: "vision"}}
+			s := &Stager{Client: fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(secret, west, vision).Build()}
+			b := &v1alpha1.Burst{ObjectMeta: metav1.ObjectMeta{UID: burstUID}}
+			b.Spec.Offer.Provider, b.Spec.Tenant, b.Spec.Data.Freshness = west.Name, vision.Name, tt.stated
+			job, err := s.job(t.Context(), b)
+			if err != nil || job.Freshness != tt.want {
+				t.Errorf("%+v, %v, want %+v", job.Freshness, err, tt.want)
+			}
+		})
 	}
 }

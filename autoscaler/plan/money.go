@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"spillway.dev/spillway/autoscaler/api/v1alpha1"
+	"spillway.dev/spillway/autoscaler/policy"
 	"spillway.dev/spillway/quota"
 	"spillway.dev/spillway/quota/money"
 )
@@ -153,7 +154,9 @@ func (r *run) burst(w *work, c *candidate, attempt int32) Burst {
 		Hourly: money.Rate{NanoPerHour: c.offer.Price.NanoPerHour * int64(c.machines), Currency: c.offer.Price.Currency},
 		Mode:   quota.ModeSafe,
 		MaxRun: time.Duration(c.turns) * w.maxRun, From: r.Now, Deadline: c.leg.times.deadline, Until: c.leg.times.until,
-		Data:    v1alpha1.BurstData{Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs},
+		Data: v1alpha1.BurstData{
+			Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs, Freshness: policy.FreshnessOf(w.tenant, w.class),
+		},
 		Moving:  c.leg.moving,
 		ReadyAt: c.leg.times.ready, LocalAt: w.localAt,
 	}

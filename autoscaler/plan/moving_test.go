@@ -15,7 +15,7 @@ import (
 // none is an amount that nobody knows.
 func (g given) reads(bytes int64) given {
 	g = g.rules(func(t *v1alpha1.BurstTenantSpec) {
-		t.Sources = []v1alpha1.DataSource{{Name: "store", Endpoint: "https://store.example", Bucket: "data", Secret: "store"}}
+		t.Sources = []v1alpha1.DataSource{{Name: "store", Endpoint: "http://store.example", Bucket: "data", Secret: "store"}}
 	})
 	return g.work(func(w *plan.Gang) {
 		w.Inputs = []string{"s3://data/set/"}

@@ -234,11 +234,14 @@ func ofWhatLeaves() map[plan.Code]given {
 		policy.DataClassUnknown:    sold.work(func(w *plan.Gang) { w.DataClass = "top" }),
 		policy.DatasetNotStageable: sold.work(func(w *plan.Gang) { w.Inputs = []string{"s3://elsewhere/in"} }),
 		policy.ResultPrefixMissing: sold.work(func(w *plan.Gang) { w.Outputs = []string{"s3://elsewhere/out"} }),
-		policy.PriorityNotEnabled:  sold.rules(func(s *v1alpha1.BurstTenantSpec) { s.Burst.PriorityClasses = []string{"urgent"} }),
-		policy.PVCUnbound:          unbound,
-		policy.PVCNotBurstable:     bound,
-		policy.VolumeNotBurstable:  mounting(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/"}}),
-		policy.HostPathForbidden:   mounting(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}),
+		policy.TLSNotCacheable: sold.rules(func(s *v1alpha1.BurstTenantSpec) {
+			s.Sources = []v1alpha1.DataSource{{Name: "sets", Endpoint: "https://s3.onprem.example", Bucket: "sets"}}
+		}),
+		policy.PriorityNotEnabled: sold.rules(func(s *v1alpha1.BurstTenantSpec) { s.Burst.PriorityClasses = []string{"urgent"} }),
+		policy.PVCUnbound:         unbound,
+		policy.PVCNotBurstable:    bound,
+		policy.VolumeNotBurstable: mounting(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/"}}),
+		policy.HostPathForbidden:  mounting(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}),
 	}
 	for code, change := range map[plan.Code]func(*corev1.Pod){
 		policy.HostNetwork: func(p *corev1.Pod) { p.Spec.HostNetwork = true },

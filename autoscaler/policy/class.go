@@ -37,14 +37,19 @@ func ClassOf(w Work) Class {
 	if w.DataClass != "" {
 		stated = append(stated, Class(w.DataClass))
 	}
-	urls := slices.Concat(w.Inputs, w.Outputs)
 	for _, s := range w.Tenant.Spec.Sources {
-		reached := len(urls) == 0 || slices.ContainsFunc(urls, func(url string) bool { return touches(s, url) })
-		if s.DataClass != "" && reached {
+		if s.DataClass != "" && reaches(w, s) {
 			stated = append(stated, Class(s.DataClass))
 		}
 	}
 	return Highest(stated...)
+}
+
+// reaches reports whether the work may reach a source: its inputs or outputs
+// touch it, or it names neither.
+func reaches(w Work, s v1alpha1.DataSource) bool {
+	touched := func(url string) bool { return touches(s, url) }
+	return len(w.Inputs)+len(w.Outputs) == 0 || slices.ContainsFunc(w.Inputs, touched) || slices.ContainsFunc(w.Outputs, touched)
 }
 
 // Highest returns the highest of the classes; it is empty when there is none,
@@ -86,6 +91,21 @@ func dataSources(w Work) []Refusal {
 			all = append(all, refuse(ResultPrefixMissing,
 				fmt.Sprintf("output %s is in none of the writable sources of tenant %s", url, w.Tenant.Name),
 				"make a source of the tenant that holds it writable, or correct the annotation "+v1alpha1.OutputsAnnotation)...)
+		}
+	}
+	return all
+}
+
+// plainSources refuses work that speaks TLS to its store. The front of a burst
+// node stands at the store's name and has no certificate for it, so that each of
+// the job's requests would fail, on a machine that is paid for.
+func plainSources(w Work) []Refusal {
+	var all []Refusal
+	for _, s := range w.Tenant.Spec.Sources {
+		if strings.HasPrefix(s.Endpoint, "https:") && reaches(w, s) {
+			all = append(all, refuse(TLSNotCacheable,
+				fmt.Sprintf("source %s of tenant %s is spoken to over TLS (%s), and a burst node has no certificate of that name", s.Name, w.Tenant.Name, s.Endpoint),
+				"let the work and the source use the store's http endpoint: on a burst node it ends at the node itself, and the way home from there has TLS of its own")...)
 		}
 	}
 	return all

@@ -7,6 +7,7 @@ const (
 	DataClassForbidsCloud = "DATA_CLASS_FORBIDS_CLOUD"
 	DatasetNotStageable   = "DATASET_NOT_STAGEABLE"
 	ResultPrefixMissing   = "RESULT_PREFIX_MISSING"
+	TLSNotCacheable       = "TLS_NOT_CACHEABLE"
 	PriorityNotEnabled    = "PRIORITY_CLASS_NOT_ENABLED"
 
 	PVCNotBurstable     = "PVC_CLASS_NOT_BURSTABLE"

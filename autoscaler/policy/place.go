@@ -20,13 +20,22 @@ const HostsNodes = "HostsNodes"
 const cloudAct = "us-cloud-act"
 
 // rule returns the tenant's rule for the class of the trip.
-func (t Trip) rule() (v1alpha1.DataRule, bool) {
-	for _, r := range t.Tenant.Spec.Burst.DataRules {
-		if t.Class != "" && Class(r.Class) == t.Class {
+func (t Trip) rule() (v1alpha1.DataRule, bool) { return ruleFor(t.Tenant, t.Class) }
+
+func ruleFor(t v1alpha1.BurstTenant, c Class) (v1alpha1.DataRule, bool) {
+	for _, r := range t.Spec.Burst.DataRules {
+		if c != "" && Class(r.Class) == c {
 			return r, true
 		}
 	}
 	return v1alpha1.DataRule{}, false
+}
+
+// FreshnessOf is how often burst nodes have to ask the source store about data
+// of a class; nil means each time.
+func FreshnessOf(t *v1alpha1.BurstTenant, c Class) *v1alpha1.Freshness {
+	rule, _ := ruleFor(*t, c)
+	return rule.Freshness.DeepCopy()
 }
 
 func providerKnown(t Trip) []Refusal {

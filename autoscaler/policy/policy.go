@@ -85,6 +85,7 @@ func Leaving() Chain[Work] {
 	return Chain[Work]{
 		{"data class", dataClass},            // known, and not lowered
 		{"data sources", dataSources},        // inputs and outputs lie in the tenant's sources
+		{"plain sources", plainSources},      // the front of a burst node can answer for them
 		{"priority class", priorityClass},    // may cost money
 		{"volumes", volumes},                 // nothing that exists on-prem only
 		{"host access", hostAccess},          // no host paths, namespaces, ports, privileges

@@ -303,6 +303,22 @@ func TestLeaving(t *testing.T) {
 			work: work(func(w *policy.Work) { w.Outputs = []string{"s3://data/train/out/"} }),
 			want: "RESULT_PREFIX_MISSING: output s3://data/train/out/ is in none of the writable sources of tenant vision",
 		},
+		"a source that is spoken to over TLS": {
+			work: work(func(w *policy.Work) {
+				w.Tenant.Spec.Sources[0].Endpoint, w.Inputs = "https://s3.example", []string{"s3://data/train/a/"}
+			}),
+			want: "TLS_NOT_CACHEABLE: source train of tenant vision is spoken to over TLS (https://s3.example), and a burst node has no certificate of that name",
+		},
+		"a source over TLS that the work may reach, since it names none": {
+			work: work(func(w *policy.Work) { w.Tenant.Spec.Sources[1].Endpoint = "https://s3.example" }),
+			want: "TLS_NOT_CACHEABLE: source out of tenant vision is spoken to over TLS (https://s3.example), and a burst node has no certificate of that name",
+		},
+		"a source over TLS that the work leaves alone": {
+			work: work(func(w *policy.Work) {
+				w.Tenant.Spec.Sources[0].Endpoint, w.Tenant.Spec.Sources[1].Endpoint = "http://s3.example", "https://s3.example"
+				w.Inputs = []string{"s3://data/train/a/"}
+			}),
+		},
 		"an annotation that is no class": {
 			work: work(func(w *policy.Work) { w.DataClass = "harmless" }),
 			want: `DATA_CLASS_UNKNOWN: the data class is "internal" by the tenant and "harmless" by the work, and not all of these are classes`,
@@ -439,5 +455,25 @@ func TestRefusalsAreComplete(t *testing.T) {
 		if r.Rule == "" || r.Code == "" || r.Message == "" || r.Remedy == "" {
 			t.Errorf("incomplete: %+v", r)
 		}
+	}
+}
+
+// How fresh reads must be is said class by class; where nothing is said, each is
+// asked about.
+func TestFreshnessOf(t *testing.T) {
+	lease := &v1alpha1.Freshness{Mode: v1alpha1.FreshnessLease, Seconds: 30}
+	tenant := trip(rule(func(r *v1alpha1.DataRule) { r.Freshness = lease })).Tenant
+	tenant.Spec.Burst.DataRules = append(tenant.Spec.Burst.DataRules, v1alpha1.DataRule{Class: "public"})
+	for class, want := range map[policy.Class]*v1alpha1.Freshness{
+		policy.Confidential: lease, policy.Public: nil, policy.Secret: nil, "": nil,
+	} {
+		got := policy.FreshnessOf(&tenant, class)
+		if (got == nil) != (want == nil) || got != nil && *got != *want {
+			t.Errorf("%s: %v, want %v", class, got, want)
+		}
+	}
+	policy.FreshnessOf(&tenant, policy.Confidential).Seconds = 9
+	if lease.Seconds != 30 {
+		t.Error("what is returned is the tenant's own")
 	}
 }

@@ -34,15 +34,16 @@ type settings struct {
 	CAPIKubeconfig string `json:"capiKubeconfig"`
 	// EmbeddedCAPI runs Cluster API's core reconcilers in this process, as the
 	// identity of CAPIKubeconfig; for demos only.
-	EmbeddedCAPI bool        `json:"embeddedCAPI"`
-	Link         string      `json:"link"`
-	Gate         string      `json:"gate"`
-	People       string      `json:"people"` // host:port for those who ask, as the API server reaches it
-	Store        string      `json:"store"`
-	StoreAddress string      `json:"storeAddress"`
-	StoreRegion  string      `json:"storeRegion"`
-	Metrics      string      `json:"metrics"`
-	Keys         keySettings `json:"keys"`
+	EmbeddedCAPI bool         `json:"embeddedCAPI"`
+	Link         string       `json:"link"`
+	Gate         string       `json:"gate"`
+	People       string       `json:"people"` // host:port for those who ask, as the API server reaches it
+	Store        string       `json:"store"`
+	StoreAddress string       `json:"storeAddress"`
+	StoreRegion  string       `json:"storeRegion"`
+	Metrics      string       `json:"metrics"`
+	Keys         keySettings  `json:"keys"`
+	Staging      lineSettings `json:"staging"`
 	// Waived are evidence gates of the agent that may fail, by name.
 	Waived []string          `json:"waived"`
 	Times  map[string]string `json:"times"` // see times
@@ -152,6 +153,9 @@ func readSettings(file string, console io.Writer) (controller.Config, error) {
 	c.Version, c.Life.Waived = version(), s.Waived
 	if c.KeyService, err = s.Keys.service(); err != nil {
 		return c, fmt.Errorf("configuration %s: %w", file, err)
+	}
+	if c.StagingCaps, c.StagingZone, err = s.Staging.caps(); err != nil {
+		return c, fmt.Errorf("configuration %s: staging: %w", file, err)
 	}
 	for _, o := range []struct{ to, value *string }{
 		{&c.ClusterName, &s.ClusterName}, {&c.Metrics, &s.Metrics}, {&c.Life.Installation, &s.Installation},

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"spillway.dev/spillway/datasync"
 )
 
 // drain reads one object of "data" whole.
@@ -25,9 +27,9 @@ func drain(b *testing.B, c *minio.Core, key string, want int64) {
 
 // againstDirect measures reads through the front and, in turn, straight from
 // the store, both on the same cores, and reports the ratio of their speeds.
-func againstDirect(b *testing.B, g *rig, key string, size int64) {
+func againstDirect(b *testing.B, g *rig, through *minio.Core, key string, size int64) {
 	b.Helper()
-	through, direct := g.job(b), g.direct(b)
+	direct := g.direct(b)
 	drain(b, through, key, size)
 	drain(b, direct, key, size)
 	b.SetBytes(size)
@@ -55,9 +57,25 @@ func BenchmarkFrontWarmHit(b *testing.B) {
 			g := newRig(b)
 			g.put(b, "k", blob(size, "b"))
 			g.stage(b, "k")
-			againstDirect(b, g, "k", int64(size))
+			againstDirect(b, g, g.job(b), "k", int64(size))
 			if s := g.front.Stats(); s.BytesUpstream != 0 {
 				b.Fatalf("not a warm hit: %+v", s)
+			}
+		})
+	}
+}
+
+// A warm hit of a pinned version, which home is not asked about.
+func BenchmarkFrontPinnedHit(b *testing.B) {
+	for _, size := range benchSizes() {
+		b.Run(fmt.Sprintf("size=%dKiB", size>>10), func(b *testing.B) {
+			g := newRig(b)
+			g.put(b, "k", blob(size, "b"))
+			own := g.client(b, g.inside(b), "job", "jobsecret")
+			g.stageAs(b, datasync.Freshness{Mode: datasync.Pinned}, "k")
+			againstDirect(b, g, own, "k", int64(size))
+			if s := g.front.Stats(); s.BytesUpstream != 0 || s.Unasked != s.Hits-1 {
+				b.Fatalf("not a pinned hit: %+v", s)
 			}
 		})
 	}
@@ -69,7 +87,7 @@ func BenchmarkFrontPassThrough(b *testing.B) {
 		b.Run(fmt.Sprintf("size=%dKiB", size>>10), func(b *testing.B) {
 			g := newRig(b)
 			g.put(b, "k", blob(size, "b"))
-			againstDirect(b, g, "k", int64(size))
+			againstDirect(b, g, g.job(b), "k", int64(size))
 		})
 	}
 }

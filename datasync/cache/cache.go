@@ -24,8 +24,9 @@
 // sent before its tag is checked; when a chunk does not authenticate the
 // connection is aborted, the entry dropped and fetched again at the next
 // request. A request that the store refuses gets the store's refusal and not
-// a byte. Without a data key the front is a plain passage. Clients that are
-// not on this node are refused.
+// a byte. Where the manifest allows it, the store's word counts for longer than
+// one request, for the burst's own pods only. Without a data key the front is a
+// plain passage. Clients that are not on this node are refused.
 package cache
 
 import (
@@ -48,7 +49,11 @@ type Config struct {
 	Results   string            // file outside Dir that keeps, sealed, what jobs wrote; empty keeps it in memory only
 	Fetch     *http.Client      // reaches the staging store; nil means one of its own; it follows no redirect
 	Local     func(netip.Addr) bool
-	MaxBytes  int64 // bound on ciphertext on disk; 0 means no bound
+	// Own says that a request comes from a pod of the burst's own gang, out of a
+	// network namespace that is not the host's. Nil means that no request does:
+	// then each is strict, whatever the manifest allows.
+	Own      func(*http.Request) bool
+	MaxBytes int64 // bound on ciphertext on disk; 0 means no bound
 	// MaxManifest bounds the sealed manifest in bytes; 0 means 256 MiB, about
 	// 250,000 objects.
 	MaxManifest int64
@@ -60,6 +65,7 @@ type Config struct {
 // Stats counts since the front was made. Bytes are body bytes.
 type Stats struct {
 	Hits          int64            `json:"hits"`
+	Unasked       int64            `json:"unasked"` // of the hits, those that home was not asked about
 	Misses        int64            `json:"misses"`
 	Passed        int64            `json:"passed"`
 	NotModified   int64            `json:"notModified"` // answers without body that the front's own header caused

@@ -8,8 +8,8 @@ import (
 
 // counters are the live form of [Stats].
 type counters struct {
-	hits, misses, passed, notModified, refused, damaged atomic.Int64
-	bytesStaged, served, upstream                       atomic.Int64
+	hits, unasked, misses, passed, notModified, refused, damaged atomic.Int64
+	bytesStaged, served, upstream                                atomic.Int64
 
 	mu  sync.Mutex
 	why map[string]int64
@@ -31,7 +31,7 @@ func (c *counters) snapshot() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{
-		Hits: c.hits.Load(), Misses: c.misses.Load(), Passed: c.passed.Load(),
+		Hits: c.hits.Load(), Unasked: c.unasked.Load(), Misses: c.misses.Load(), Passed: c.passed.Load(),
 		NotModified: c.notModified.Load(), Refused: c.refused.Load(), Damaged: c.damaged.Load(),
 		BytesStaged: c.bytesStaged.Load(), BytesServed: c.served.Load(), BytesUpstream: c.upstream.Load(),
 		NotCached: maps.Clone(c.why),

@@ -89,6 +89,8 @@ func (c *fill) start(r *http.Request, t s3wire.Target, resp *http.Response, key 
 		return "sse-c"
 	case r.Header.Get("Range") != "":
 		return "range"
+	case c.front.shelf.pins(c.place):
+		return "pinned" // another version is the one to be served
 	}
 	e := c.front.newEntry(r, t, resp, etag[1:len(etag)-1], key)
 	temp, err := os.CreateTemp(c.front.cfg.Dir, "*"+partSuffix)

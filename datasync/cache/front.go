@@ -226,6 +226,9 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.pass(w, r, "host")
 		return
 	}
+	if r.Method == http.MethodHead && f.headPinned(w, r, target) {
+		return
+	}
 	if r.Method != http.MethodGet {
 		f.count.passed.Add(1)
 		f.write(w, r, target)

@@ -32,7 +32,11 @@ func (f *Front) get(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 	defer done()
 	e, local := f.shelf.find(place{t.Bucket, t.Key})
 	wantsRange := r.Header.Get("Range") != ""
+	who := f.askerOf(r)
 	switch {
+	case e != nil && e.pinned && who.known():
+		f.getPinned(w, r, e, who, key)
+		return
 	case e == nil && wantsRange, e != nil && wantsRange && !local:
 		f.pass(w, r, "range not local") // cases: C7 nginx-s3-gateway#188
 		return
@@ -47,6 +51,12 @@ func (f *Front) get(w http.ResponseWriter, r *http.Request, t s3wire.Target) {
 	if !ok {
 		f.pass(w, r, "range")
 		return
+	}
+	if f.shelf.counts(e, who, f.cfg.Now()) {
+		f.count.unasked.Add(1)
+		if f.deliver(w, r, e, part, key, nil) {
+			return
+		}
 	}
 	f.revalidate(w, r, t, e, part, key)
 }
@@ -71,11 +81,13 @@ func (f *Front) underWipe(w http.ResponseWriter, r *http.Request) (*http.Request
 // revalidate asks the source store about the known version, with the
 // client's own request.
 func (f *Front) revalidate(w http.ResponseWriter, r *http.Request, t s3wire.Target, e *entry, part span, key seal.DataKey) {
+	at := f.cfg.Now()
 	resp, verdict, err := f.ask(r, e.object)
 	switch {
 	case err != nil:
 		f.unreachable(w, r, err)
 	case verdict == same:
+		f.shelf.grant(e, f.askerOf(r), at)
 		if f.deliver(w, r, e, part, key, resp.Header) {
 			return
 		}
@@ -83,13 +95,13 @@ func (f *Front) revalidate(w http.ResponseWriter, r *http.Request, t s3wire.Targ
 		// request, sent once more without our header, brings the object.
 		f.miss(w, r, t, key)
 	case verdict == changed:
-		f.shelf.drop(e, true)
+		f.shelf.outdate(e)
 		f.miss(w, r, t, key)
 	case resp.StatusCode == http.StatusOK:
-		f.shelf.drop(e, true) // cases: C1 mountpoint#785, C2 goofys#633
+		f.shelf.outdate(e) // cases: C1 mountpoint#785, C2 goofys#633
 		f.keep(w, r, t, resp, key)
 	case resp.StatusCode == http.StatusPartialContent:
-		f.shelf.drop(e, true)
+		f.shelf.outdate(e)
 		f.answer(w, resp, nil)
 	default:
 		// A refusal or a 404 is the store's answer. The entry stays: each

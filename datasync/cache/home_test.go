@@ -14,6 +14,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == partArg {
+		os.Exit(runPart(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == "objectstore" {
 		os.Exit(objectstore.Main(os.Args[2:]))
 	}

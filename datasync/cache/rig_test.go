@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,10 @@ type rig struct {
 	dir    string // the front's disk
 	key    seal.DataKey
 	root   *minio.Core
+
+	own   atomic.Value // address that the gang's own pods reach the front at
+	ahead atomic.Int64 // of the front's clock, in nanoseconds
+	marks atomic.Int64
 
 	clients map[string]*http.Client // of TestAnyHistoryIsTheSameAsDirect, by address
 
@@ -164,7 +169,8 @@ func (g *rig) openGateAndFront(t testing.TB, by func(string, **relay.Relay) stri
 		fetch = dialTo(by(g.store.Addr(), &g.toStaging))
 	}
 	g.front, err = cache.New(cache.Config{
-		Burst: burst, Gate: gateURL, Hosts: []string{storeName}, Dir: g.dir, Random: rand.Reader, Now: time.Now,
+		Burst: burst, Gate: gateURL, Hosts: []string{storeName}, Dir: g.dir, Random: rand.Reader, Own: g.isOwn,
+		Now:       func() time.Time { return time.Now().Add(time.Duration(g.ahead.Load())) },
 		Transport: transport, Fetch: &http.Client{Transport: fetch},
 	})
 	if err != nil {

@@ -19,23 +19,29 @@ const partSuffix = ".part"
 // errFull says that an entry can't be kept within the bound of the disk.
 var errFull = errors.New("the cache is full")
 
+// errPinned says that another version of an object is the one to be served.
+var errPinned = errors.New("another version is pinned")
+
 // place is where an object lives in the source store.
 type place struct{ bucket, key string }
 
-// entry is one version of one object. Its fields but failed, local and
-// used never change; the last two belong to the shelf.
+// entry is one version of one object. Its fields but failed, local,
+// used and granted never change; the last three belong to the shelf.
 type entry struct {
 	object    datasync.Object
 	file      string // path of the ciphertext
 	sealed    int64  // its size in bytes
 	context   seal.Context
 	staged    bool // the manifest names it: it can be fetched again
+	pinned    bool // and it is served whatever the store has by now
 	checksums bool // its headers hold the object's checksums, if any
 
 	fetching chan struct{} // full while the ciphertext is brought in
 	failed   time.Time     // when that last failed; belongs to who fills fetching
 	local    bool          // the ciphertext is on the disk, whole
 	used     int64         // when it was last asked for, as a count
+
+	granted map[asker]time.Time // until when the store's word counts; belongs to the shelf
 }
 
 // shelf knows the entries and owns the directory.
@@ -48,6 +54,7 @@ type shelf struct {
 	filling map[place]*fill
 	bytes   int64 // ciphertext on the disk
 	clock   int64
+	fresh   datasync.Freshness // of the manifest
 }
 
 func openShelf(dir string, maxBytes int64) (*shelf, error) {
@@ -69,6 +76,7 @@ func (s *shelf) adopt(burst string, m datasync.Manifest) error {
 		e := &entry{
 			object: o, file: filepath.Join(s.dir, filepath.Base(o.Staged)), sealed: o.StagedSize,
 			context: datasync.InputContext(burst, o), staged: true, checksums: true, fetching: make(chan struct{}, 1),
+			pinned: m.Freshness.Mode == datasync.Pinned,
 		}
 		if o.Staged == "" || seal.Size(o.Size) != o.StagedSize {
 			return fmt.Errorf("manifest: object %d has no staged form of the right size", len(next))
@@ -91,7 +99,7 @@ func (s *shelf) adopt(burst string, m datasync.Manifest) error {
 			}
 		}
 	}
-	s.entries, s.bytes = next, bytes
+	s.entries, s.bytes, s.fresh = next, bytes, m.Freshness
 	return nil
 }
 
@@ -132,13 +140,16 @@ func (s *shelf) end(p place) {
 func (s *shelf) keep(e *entry, temp string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p := place{e.object.Bucket, e.object.Key}
+	if old := s.entries[p]; old != nil && old != e && old.pinned {
+		return errPinned // came in while the manifest was taken over
+	}
 	if err := s.makeRoom(e.sealed); err != nil {
 		return err
 	}
 	if err := os.Rename(temp, e.file); err != nil {
 		return fmt.Errorf("keep cache entry: %w", err)
 	}
-	p := place{e.object.Bucket, e.object.Key}
 	if old := s.entries[p]; old != nil && old != e {
 		s.forget(old, old.file != e.file)
 	}
@@ -185,6 +196,14 @@ func (s *shelf) drop(e *entry, gone bool) {
 	s.forget(e, true)
 	if gone {
 		delete(s.entries, p)
+	}
+}
+
+// outdate drops an entry of which the store has another version by now, unless
+// this one is the one to be served.
+func (s *shelf) outdate(e *entry) {
+	if !e.pinned {
+		s.drop(e, true)
 	}
 }
 

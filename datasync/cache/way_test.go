@@ -41,7 +41,7 @@ func TestTheWholeWay(t *testing.T) {
 	end := s3.Endpoint{URL: g.store.URL(), AccessKey: "root", SecretKey: "rootsecret"}
 	job := stager.StageJob{
 		Burst: burst, Tenant: "team-vision", Inputs: []datasync.Ref{{Bucket: "data", Prefix: "set/"}},
-		Sources: []stager.Source{{Endpoint: end, Bucket: "data"}}, Staging: end, Expires: time.Now().Add(time.Hour),
+		Sources: []stager.Source{{Endpoint: end, Bucket: "data"}}, Staging: end, Expires: time.Now().Add(time.Hour), Freshness: aLease,
 	}
 	var p stager.Progress
 	for deadline := time.Now().Add(20 * time.Second); !p.Done && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -59,6 +59,9 @@ func TestTheWholeWay(t *testing.T) {
 	m, err := g.front.Manifest(t.Context(), p.ManifestURL, p.ManifestSHA256, key, p.ManifestKey)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if m.Freshness != aLease {
+		t.Errorf("freshness %+v, want that of the job", m.Freshness)
 	}
 	if err := g.front.Unlock(key, m); err != nil {
 		t.Fatal(err)

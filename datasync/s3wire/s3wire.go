@@ -135,6 +135,9 @@ func SubResources(r *http.Request) (url.Values, []string, error) {
 type Signature struct {
 	Scheme string   // "v4", "v2", or "" for none
 	Signed []string // v4: the signed headers, in lower case
+	// Scope is the access key with region and service, but for the day; only of
+	// a v4 signature in the Authorization header. It is no secret, and no proof.
+	Scope string
 }
 
 // ReadSignature reads the Authorization header or the query of a presigned
@@ -143,12 +146,16 @@ type Signature struct {
 func ReadSignature(r *http.Request) (Signature, error) {
 	query := r.URL.Query()
 	auth := r.Header["Authorization"]
+	var scope string
 	presigned := query.Has("X-Amz-Signature") || query.Has("Signature") && query.Has("AWSAccessKeyId")
 	lists := query["X-Amz-SignedHeaders"]
 	if len(auth) == 1 {
 		for field := range strings.FieldsFuncSeq(auth[0], func(c rune) bool { return c == ',' || c == ' ' || c == '\t' }) {
 			if list, ok := strings.CutPrefix(field, "SignedHeaders="); ok {
 				lists = append(lists, list)
+			}
+			if credential, ok := strings.CutPrefix(field, "Credential="); ok {
+				scope = undated(credential)
 			}
 		}
 	}
@@ -161,11 +168,20 @@ func ReadSignature(r *http.Request) (Signature, error) {
 	}
 	switch {
 	case len(auth) == 1 && strings.HasPrefix(auth[0], "AWS4-"), query.Has("X-Amz-Signature"):
-		return Signature{Scheme: "v4", Signed: signed}, nil
+		return Signature{Scheme: "v4", Signed: signed, Scope: scope}, nil
 	case len(auth) == 1 && strings.HasPrefix(auth[0], "AWS "), presigned:
 		return Signature{Scheme: "v2"}, nil
 	}
 	return Signature{}, nil
+}
+
+// undated is KEY/DAY/REGION/SERVICE/aws4_request without the day, or empty.
+func undated(credential string) string {
+	parts := strings.Split(credential, "/")
+	if len(parts) < 5 || parts[0] == "" { // some stores allow slashes in access keys
+		return ""
+	}
+	return strings.Join(slices.Delete(parts, len(parts)-4, len(parts)-3), "/")
 }
 
 // UnsignedAmz returns the x-amz-* headers of a request that its signature

@@ -67,10 +67,11 @@ func digests(old oldManifest) map[datasync.ObjectID]string {
 func (s *Stager) publish(ctx context.Context, job StageJob, m *mover, old oldManifest, objects []datasync.Object) error {
 	now := s.cfg.Now().UTC()
 	sealed, expires := old.sealed, old.manifest.Expires
-	if old.sealed == nil || !sameObjects(old.manifest.Objects, objects) || expires.Before(s.expiry(job)) {
+	if old.sealed == nil || !sameObjects(old.manifest.Objects, objects) || old.manifest.Freshness != job.Freshness || expires.Before(s.expiry(job)) {
 		expires = now.Add(min(max(job.Expires.Sub(now), time.Hour), urlLife) + time.Second).Truncate(time.Second)
+		next := datasync.Manifest{Burst: m.burst, Made: now, Expires: expires, Objects: slices.Clone(objects), Freshness: job.Freshness}
 		var err error
-		if sealed, err = s.writeManifest(ctx, m, objects, now, expires); err != nil {
+		if sealed, err = s.writeManifest(ctx, m, next); err != nil {
 			return err
 		}
 	}
@@ -86,11 +87,10 @@ func (s *Stager) publish(ctx context.Context, job StageJob, m *mover, old oldMan
 	return nil
 }
 
-func (s *Stager) writeManifest(ctx context.Context, m *mover, objects []datasync.Object, now, expires time.Time) ([]byte, error) {
-	manifest := datasync.Manifest{Burst: m.burst, Made: now, Expires: expires, Objects: slices.Clone(objects)}
+func (s *Stager) writeManifest(ctx context.Context, m *mover, manifest datasync.Manifest) ([]byte, error) {
 	for i, o := range manifest.Objects {
 		var err error
-		if manifest.Objects[i].URL, err = m.staging.Presign(ctx, m.bucket, o.Staged, expires.Sub(now)); err != nil {
+		if manifest.Objects[i].URL, err = m.staging.Presign(ctx, m.bucket, o.Staged, manifest.Expires.Sub(manifest.Made)); err != nil {
 			return nil, err
 		}
 	}

@@ -362,7 +362,7 @@ func (m *mover) put(ctx context.Context, o datasync.Object, body io.ReadCloser) 
 	if err != nil {
 		return "", err
 	}
-	sent := &countingReader{Reader: box, run: m.run}
+	sent := &countingReader{Reader: box, ctx: ctx, stager: m.stager, run: m.run}
 	if err := m.staging.Put(ctx, m.bucket, o.Staged, sent, o.StagedSize); err != nil {
 		return "", err
 	}
@@ -372,16 +372,26 @@ func (m *mover) put(ctx context.Context, o datasync.Object, body io.ReadCloser) 
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// countingReader counts what goes out.
+// countingReader counts what goes out, and lets it go at the pace of the hour.
 type countingReader struct {
 	io.Reader
-	run   *run
-	bytes int64
+	ctx    context.Context
+	stager *Stager
+	run    *run
+	bytes  int64
 }
 
+// onePiece is how much goes out between two looks at the pace.
+const onePiece = 64 << 10
+
+// Read implements [io.Reader].
 func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
+	n, err := c.Reader.Read(p[:min(len(p), onePiece)])
+	if paceErr := c.stager.pace.pass(c.ctx, n); paceErr != nil {
+		return 0, paceErr
+	}
 	c.bytes += int64(n)
+	c.stager.cfg.Sent(n)
 	c.run.update(func(p *Progress) { p.BytesMoved += int64(n) })
 	return n, err
 }

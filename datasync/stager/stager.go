@@ -25,6 +25,7 @@
 package stager
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -98,7 +99,7 @@ func (d Destruction) String() string {
 	return "deleted, unproven"
 }
 
-// Config is what a Stager needs. All fields but Log and Parallel are required.
+// Config is what a Stager needs. The fields behind Now may be left out.
 type Config struct {
 	Keys     Keys
 	Signer   ed25519.PrivateKey // signs manifests
@@ -106,6 +107,11 @@ type Config struct {
 	Now      func() time.Time
 	Log      *slog.Logger // nil means silence
 	Parallel int          // objects moved at the same time; 0 means 8
+	// Caps bound what goes out, by the time of day in Zone; nil means UTC. Each
+	// must pass [Cap.Check].
+	Caps []Cap
+	Zone *time.Location
+	Sent func(bytes int) // hears of each piece of ciphertext that goes out
 }
 
 // Source is one place that a tenant may read inputs from.
@@ -123,6 +129,8 @@ type StageJob struct {
 	Sources []Source    // of the tenant; an input outside all of them is refused
 	Staging s3.Endpoint // store near the burst nodes
 	Expires time.Time   // until when the nodes may fetch; presigned URLs end then
+	// Freshness of what the nodes serve; it must not change during a burst.
+	Freshness datasync.Freshness
 }
 
 // Progress is how far a staging is. Bytes are plaintext bytes.
@@ -169,6 +177,7 @@ type Stager struct {
 	ctx  context.Context // of all background jobs
 	stop context.CancelFunc
 	wg   sync.WaitGroup
+	pace pacer
 
 	mu   sync.Mutex
 	runs map[string]*run // by burst
@@ -179,11 +188,16 @@ func New(cfg Config) *Stager {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = 8
 	}
+	if cfg.Sent == nil {
+		cfg.Sent = func(int) {}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	return &Stager{cfg: cfg, ctx: ctx, stop: stop, runs: map[string]*run{}}
+	s := &Stager{cfg: cfg, ctx: ctx, stop: stop, runs: map[string]*run{}}
+	s.pace.caps, s.pace.zone, s.pace.now = cfg.Caps, cmp.Or(cfg.Zone, time.UTC), cfg.Now
+	return s
 }
 
 // Close stops all background jobs and waits for them. What they moved stays.

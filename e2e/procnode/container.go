@@ -25,6 +25,7 @@ type container struct {
 	spec    *corev1.Container
 	init    bool
 	gpus    []string
+	pid     int                           // of its process while it runs
 	waiting *corev1.ContainerStateWaiting // overrides the run in the status
 	last    *run                          // the run before
 }
@@ -112,12 +113,13 @@ func (w *worker) runOnce(ctx context.Context, c *container) {
 	if err != nil {
 		w.change(func() { c.finish(startFailed, "StartError", err.Error()) })
 	} else {
+		w.change(func() { c.pid = process.PID() })
 		w.end.wait(process)
 		exit, reason := process.ExitCode(), "Completed"
 		if exit != 0 {
 			reason = "Error"
 		}
-		w.change(func() { c.finish(exit, reason, "") })
+		w.change(func() { c.pid = 0; c.finish(exit, reason, "") })
 	}
 	if err := w.remember(); err != nil {
 		w.node.log.Error("the end of a container is not on disk, a restart would take it for interrupted", "container", c.spec.Name, "error", err)

@@ -308,7 +308,7 @@ func (w *worker) records() []nodeagent.Pod {
 	for _, c := range w.containers {
 		r := nodeagent.Pod{
 			UID: string(w.pod.UID), Namespace: w.pod.Namespace, Name: w.pod.Name, Owner: ownerOf(w.pod),
-			Container: c.spec.Name, GPUs: c.gpus, Started: c.Started, Finished: c.Finished, IP: address,
+			Container: c.spec.Name, GPUs: c.gpus, Started: c.Started, Finished: c.Finished, IP: address, Sandbox: c.pid,
 		}
 		out = append(out, r)
 	}

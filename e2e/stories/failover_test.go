@@ -73,6 +73,9 @@ func (s *stage) failover(t *testing.T) {
 			spent := map[string]string{}
 			for _, b := range bursts {
 				spent[b.Spec.Offer.Provider] = string(b.Status.Cost.Spent)
+				if f := b.Spec.Data.Freshness; f == nil || f.Mode != v1alpha1.FreshnessLease || f.Seconds != 30 {
+					t.Errorf("freshness %+v, want that of the tenant's rule", f)
+				}
 			}
 			if spent["rhein"] != "0.00 EUR" || spent["seine"] == "" || spent["seine"] == "0.00 EUR" {
 				t.Errorf("the tenant paid %v: a refusal costs nothing", spent)

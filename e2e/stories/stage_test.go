@@ -147,6 +147,7 @@ func (s *stage) furnish() {
 	}
 	tenant := s.Tenant(tenantNS, "t-1", v1alpha1.ModeOn, "1000.00 EUR", s.Source(demo.DataBucket, false), s.Source(demo.ResultsBucket, true))
 	tenant.Spec.Burst.BurstAfter.Duration = time.Millisecond
+	tenant.Spec.Burst.DataRules[0].Freshness = &v1alpha1.Freshness{Mode: v1alpha1.FreshnessLease, Seconds: 30}
 	if err := errors.Join(s.Connect(ctx), s.Move(ctx, tenant)); err != nil {
 		s.t.Fatal(err)
 	}

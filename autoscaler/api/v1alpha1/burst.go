@@ -24,6 +24,8 @@ type Money string
 // +kubebuilder:printcolumn:name="Step",type=string,JSONPath=`.status.step`
 // +kubebuilder:printcolumn:name="Ceiling",type=string,JSONPath=`.spec.ceiling`
 // +kubebuilder:printcolumn:name="Spent",type=string,JSONPath=`.status.cost.spent`
+// +kubebuilder:printcolumn:name="Staged",type=integer,JSONPath=`.status.data.stagedBytes`,priority=1
+// +kubebuilder:printcolumn:name="To Stage",type=integer,JSONPath=`.status.data.totalBytes`,priority=1
 // +kubebuilder:printcolumn:name="Wipe",type=string,JSONPath=`.status.certificate.level`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Burst struct {
@@ -150,6 +152,9 @@ type BurstData struct {
 	// +listType=atomic
 	// +optional
 	Outputs []string `json:"outputs,omitempty"`
+	// Freshness is that of the tenant's rule when the burst was decided on.
+	// +optional
+	Freshness *Freshness `json:"freshness,omitempty"`
 }
 
 // RefusedOffer says why an offer was not taken.

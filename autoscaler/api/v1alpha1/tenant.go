@@ -186,7 +186,38 @@ type DataRule struct {
 	// +listType=set
 	// +optional
 	Providers []string `json:"providers,omitempty"`
+	// Freshness says how often burst nodes ask the source store; strict when
+	// absent.
+	// +optional
+	Freshness *Freshness `json:"freshness,omitempty"`
 }
+
+// Freshness says how long the word of the source store counts on a burst node,
+// for pods of the burst's own gang in a network namespace of their own. All
+// others are strict, as are presigned requests.
+//
+// +kubebuilder:validation:XValidation:rule="(self.mode == 'Lease') == has(self.seconds)",message="mode Lease needs seconds, and no other mode has them"
+type Freshness struct {
+	// Mode Strict asks the store about each request. Lease lets an answer count
+	// for a while, for the same access key and object: who lost a right, and a new
+	// version, are noticed that much later. Pinned serves the versions that were
+	// staged and asks once for each access key and object: who lost a right after
+	// that keeps reading until the burst ends.
+	// +kubebuilder:validation:Enum=Strict;Lease;Pinned
+	Mode string `json:"mode"`
+	// Seconds is how long an answer counts in mode Lease.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	// +optional
+	Seconds int32 `json:"seconds,omitempty"`
+}
+
+// Modes of freshness.
+const (
+	FreshnessStrict = "Strict"
+	FreshnessLease  = "Lease"
+	FreshnessPinned = "Pinned"
+)
 
 // DataSource is one bucket that the tenant's work may use.
 type DataSource struct {
