@@ -63,6 +63,7 @@ func (p *process) addLife(context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.data = data
 	machines := &capi.Machines{Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Cluster: p.cluster()}
 	life := &lifecycle.Reconciler{
 		Client: p.mgr.GetClient(), Reader: p.mgr.GetAPIReader(), Ledger: p.treasury, Data: data, Nodes: p.hub, Records: p.records, Workload: p.pods(),
@@ -123,6 +124,9 @@ func (p *process) addPlanning(ctx context.Context) error {
 	observer := &observe.Observer{
 		Cache: p.mgr.GetCache(), Mirror: mirror, Table: p.table, Watched: p.watched, Synced: p.mgr.GetCache().WaitForCacheSync, Settings: p.Planning, Now: time.Now,
 		Offers: offers,
+		Scales: &observe.Scales{
+			Need: p.data.Need, Every: 5 * time.Minute, Again: time.Minute, Timeout: 2 * time.Minute, Now: time.Now, Log: p.Log, Wake: mirror.Wake,
+		},
 		Book: func(ctx context.Context) (quota.Book, error) {
 			tenants, clouds := &v1alpha1.BurstTenantList{}, &v1alpha1.BurstProviderList{}
 			for _, list := range []client.ObjectList{tenants, clouds} {

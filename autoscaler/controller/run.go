@@ -47,6 +47,7 @@ type process struct {
 	drivers  *drivers
 	hub      *link.Hub
 	gate     *stager.Gate
+	data     *lifecycle.Stager
 	records  *lifecycle.FileRecords
 	approver kubernetes.Interface
 	kube     kubernetes.Interface

@@ -154,12 +154,24 @@ func (s *Stager) Stage(ctx context.Context, b *v1alpha1.Burst) (Staging, error) 
 }
 
 func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, error) {
-	job := stager.StageJob{Burst: string(b.UID), Tenant: b.Spec.TenantID, Expires: b.Spec.Deadline.Time, Freshness: freshness(b.Spec.Data.Freshness)}
 	tenant, err := s.tenant(ctx, b)
+	if err != nil {
+		return stager.StageJob{}, err
+	}
+	job, err := s.reading(ctx, tenant, b.Spec.Data.Inputs)
 	if err != nil {
 		return job, err
 	}
-	for _, u := range b.Spec.Data.Inputs {
+	job.Burst, job.Tenant, job.Expires = string(b.UID), b.Spec.TenantID, b.Spec.Deadline.Time
+	job.Freshness = freshness(b.Spec.Data.Freshness)
+	job.Staging, err = s.staging(ctx, b)
+	return job, err
+}
+
+// reading is a job as far as it reads inputs of a tenant.
+func (s *Stager) reading(ctx context.Context, tenant *v1alpha1.BurstTenant, inputs []string) (stager.StageJob, error) {
+	job := stager.StageJob{Tenant: tenant.Spec.ID}
+	for _, u := range inputs {
 		ref, err := datasync.ParseRef(u)
 		if err != nil {
 			return job, err
@@ -174,8 +186,18 @@ func (s *Stager) job(ctx context.Context, b *v1alpha1.Burst) (stager.StageJob, e
 		}
 		job.Sources = append(job.Sources, stager.Source{Endpoint: e, Bucket: src.Bucket, Prefixes: prefixes(src)})
 	}
-	job.Staging, err = s.staging(ctx, b)
-	return job, err
+	return job, nil
+}
+
+// Need says how many bytes inputs of a tenant are. It only lists them, in the
+// tenant's own sources; one outside is an error.
+func (s *Stager) Need(ctx context.Context, tenant *v1alpha1.BurstTenant, inputs []string) (int64, error) {
+	job, err := s.reading(ctx, tenant, inputs)
+	if err != nil {
+		return 0, err
+	}
+	_, bytes, err := s.Stager.Need(ctx, job)
+	return bytes, err
 }
 
 // freshness is strict in all cases that are not one of the others.

@@ -36,7 +36,7 @@ type Offers interface {
 	Offers(ctx context.Context, providers []v1alpha1.BurstProvider) []providers.Offer
 }
 
-// Observer builds States. All fields are needed.
+// Observer builds States. All fields but Scales are needed.
 type Observer struct {
 	// Cache reads the cluster from informers; Mirror has its nodes and pods.
 	Cache  client.Reader
@@ -50,6 +50,8 @@ type Observer struct {
 	Book     func(context.Context) (quota.Book, error)
 	Settings plan.Settings
 	Now      func() time.Time
+	// Scales weigh the inputs of gangs; without them nobody knows how much they are.
+	Scales *Scales
 }
 
 // State reads everything that a decision depends on.
@@ -81,6 +83,7 @@ func (o *Observer) State(ctx context.Context) (plan.State, error) {
 	owned.volumes, owned.quotas = newVolumes(&s.Cluster), newQuotas(s.Cluster.Quotas)
 	s.Cluster.Pods, s.Gangs = split(pods, s.Cluster.Nodes, owned)
 	s.Gangs = concerned(s.Gangs, s.Tenants)
+	o.weigh(ctx, &s)
 	s.Cluster.Ends = owned.ends(s.Cluster.Pods)
 	s.Offers = o.Offers.Offers(ctx, s.Providers)
 	book, err := o.Book(ctx)

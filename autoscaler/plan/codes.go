@@ -64,6 +64,9 @@ const (
 	// Its machines would have to talk over a fast fabric that the offer lacks.
 	GangNeedsFabric Code = "GANG_NEEDS_FABRIC"
 
+	// DatasetTooLarge: its inputs take longer to move there than staging is given.
+	DatasetTooLarge Code = "DATASET_TOO_LARGE_FOR_LINK"
+
 	// About fitting on a machine of the offer.
 	GPUModelNotOffered        Code = "GPU_MODEL_NOT_OFFERED"
 	GPUCountPerNode           Code = "GPU_COUNT_PER_NODE"

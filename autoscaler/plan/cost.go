@@ -37,8 +37,8 @@ type times struct {
 // staging that started late, a slow boot, the whole run, results and wipe, and
 // then the ways in which a machine ends when everybody has died. Pods that take
 // turns run one after the other.
-func (r *run) timesFor(w *work, s *sale, turns int) times {
-	boot, ready := r.bootOf(s), r.Settings.Ready
+func (r *run) timesFor(w *work, s *sale, turns int, moving *Moving) times {
+	boot, ready := r.readyIn(s, moving), r.Settings.Ready
 	if s.provider != nil {
 		ready = positive(s.provider.Spec.Join.ReadyDeadline.Duration, ready)
 	}
@@ -62,6 +62,25 @@ func (r *run) bootOf(s *sale) time.Duration {
 		return r.Settings.Boot
 	}
 	return positive(s.provider.Spec.Join.BootTime.Duration, r.Settings.Boot)
+}
+
+// readyIn is the time until its work can begin: machines boot while inputs are moved.
+func (r *run) readyIn(s *sale, moving *Moving) time.Duration {
+	if moving == nil {
+		return r.bootOf(s)
+	}
+	return max(r.bootOf(s), moving.Takes)
+}
+
+// weight is how much its inputs are, as [trip] has it.
+func (w *work) weight() int64 {
+	switch {
+	case len(w.Inputs) == 0:
+		return -2
+	case w.InputBytes == nil:
+		return -1
+	}
+	return *w.InputBytes
 }
 
 // positive is own where it is a time at all; the reconciler reads it alike.
@@ -112,6 +131,11 @@ func (r *run) priceOne(w *work, c *candidate) *Reason {
 			return outOfRange(err)
 		}
 	}
+	if c.leg.moving != nil {
+		if c.expected, err = c.expected.Add(c.leg.moving.Cost); err != nil {
+			return outOfRange(err)
+		}
+	}
 	return nil
 }
 
@@ -127,7 +151,11 @@ func (r *run) legOf(w *work, s *sale, turns int) *leg {
 // newLeg prices one machine by the provider's meter rule.
 // cases: H1 kubernetes-sigs/karpenter PR#3217
 func (r *run) newLeg(w *work, s *sale, turns int) leg {
-	l := leg{turns: turns, times: r.timesFor(w, s, turns)}
+	moving, why := r.moving(w, s)
+	l := leg{turns: turns, times: r.timesFor(w, s, turns, moving), moving: moving, why: why}
+	if why != nil {
+		return l
+	}
 	meter := s.offer.Meter
 	var err error
 	if l.ceiling, err = billed(s, meter.Worst(l.times.worst)); err == nil {

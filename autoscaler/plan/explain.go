@@ -76,6 +76,7 @@ func (b Burst) summary(misfit string) string {
 	if b.Mode == quota.ModeLease {
 		text += "; reserved slice by slice"
 	}
+	text += b.Moving.String()
 	if b.LocalAt.IsZero() {
 		return text + "; nobody knows when on-prem will be free"
 	}

@@ -68,7 +68,7 @@ func (r *run) bar(l *Listing, s *sale, class policy.Class, tenants []v1alpha1.Bu
 	for _, t := range tenants {
 		refused := policy.Going().Evaluate(policy.Trip{
 			Tenant: t, Class: class, Offer: s.offer, Provider: s.provider, Now: r.Now,
-			Until: r.timesFor(&work{maxRun: listedRun}, s, 1).until,
+			Until: r.timesFor(&work{maxRun: listedRun}, s, 1, nil).until,
 		})
 		if len(refused) == 0 {
 			l.Classes = append(l.Classes, class)

@@ -245,6 +245,7 @@ type trip struct {
 	class  policy.Class
 	maxRun time.Duration
 	queue  int
+	inputs int64     // in bytes; -1 where that is not known, -2 without any
 	endsBy time.Time // where it bounds the queue
 }
 
@@ -259,6 +260,7 @@ type journey struct {
 type leg struct {
 	turns                    int
 	times                    times
+	moving                   *Moving // once for all machines of a burst
 	ceiling, first, expected money.Amount
 	why                      *Reason
 }
@@ -266,7 +268,7 @@ type leg struct {
 // travelling returns what the policy says against each offer, and what one of its
 // machines costs. That is worked out once a cycle for work that makes one trip.
 func (r *run) travelling(w *work) *journey {
-	key := trip{tenant: w.tenant.Name, class: w.class, maxRun: w.maxRun, queue: w.queue()}
+	key := trip{tenant: w.tenant.Name, class: w.class, maxRun: w.maxRun, queue: w.queue(), inputs: w.weight()}
 	if key.queue > 1 {
 		key.endsBy = w.EndsBy
 	}
@@ -344,7 +346,7 @@ func noOffer(w *work) Reason {
 		}
 	}
 	why := Reason{
-		Code: NoOffer, Message: fmt.Sprintf("none of the %s on sale can be taken; on-prem: %s", count(offersIn(w.refusals), "offer"), w.misfit),
+		Code: NoOffer, Message: fmt.Sprintf("%s; on-prem: %s", noneOf(offersIn(w.refusals)), w.misfit),
 		Remedy: "read the reason for each offer",
 	}
 	switch {
@@ -358,6 +360,13 @@ func noOffer(w *work) Reason {
 		}
 	}
 	return why
+}
+
+func noneOf(offers int) string {
+	if offers == 1 {
+		return "the only offer on sale can't be taken"
+	}
+	return fmt.Sprintf("none of the %d offers on sale can be taken", offers)
 }
 
 func offersIn(refusals []Refusal) int {

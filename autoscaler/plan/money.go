@@ -157,6 +157,7 @@ func (r *run) burst(w *work, c *candidate, attempt int32) Burst {
 		Data: v1alpha1.BurstData{
 			Class: string(w.class), Inputs: w.Inputs, Outputs: w.Outputs, Freshness: policy.FreshnessOf(w.tenant, w.class),
 		},
+		Moving:  c.leg.moving,
 		ReadyAt: c.leg.times.ready, LocalAt: w.localAt,
 	}
 	if c.turns > 1 {

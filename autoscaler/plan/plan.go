@@ -117,6 +117,8 @@ type Burst struct {
 	Until    time.Time     `json:"until"`
 
 	Data v1alpha1.BurstData `json:"data"`
+	// Moving is what it takes to bring its inputs there; nil without inputs.
+	Moving *Moving `json:"moving,omitempty"`
 
 	// ReadyAt is when its GPUs are expected; LocalAt is when on-prem was
 	// expected to be free, zero when nobody knows.

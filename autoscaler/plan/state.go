@@ -132,6 +132,8 @@ type Gang struct {
 	// Inputs and Outputs are S3 URLs, from annotations.
 	Inputs  []string `json:"inputs,omitempty"`
 	Outputs []string `json:"outputs,omitempty"`
+	// InputBytes is how much all inputs are; nil when nobody knows.
+	InputBytes *int64 `json:"inputBytes,omitempty"`
 	// DataClass is the annotation's, empty when there is none.
 	DataClass string `json:"dataClass,omitempty"`
 

@@ -27,7 +27,8 @@ func (r *run) turns(w *work, s *sale) int {
 	if most <= 1 {
 		return 1
 	}
-	boot := r.bootOf(s)
+	moving, _ := r.moving(w, s)
+	boot := r.readyIn(s, moving)
 	left := patience + w.maxRun
 	if !w.EndsBy.IsZero() {
 		left = min(left, w.EndsBy.Sub(r.Now)-boot)

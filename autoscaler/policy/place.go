@@ -92,9 +92,12 @@ func country(t Trip) []Refusal {
 		"add the country to the tenant's data rule, or connect a provider in an allowed one")
 }
 
+// law looks at the laws that the tenant forbids. Of data that is not public, the
+// provider's legal facts have to be stated and proven even where none is: who
+// forbids no law has still to know which ones reach the data.
 func law(t Trip) []Refusal {
 	rule, ok := t.rule()
-	if !ok || t.Provider == nil || len(rule.ForbiddenLaws) == 0 {
+	if !ok || t.Provider == nil || t.Class == Public && len(rule.ForbiddenLaws) == 0 {
 		return nil
 	}
 	legal := t.Provider.Spec.Legal
@@ -106,19 +109,27 @@ func law(t Trip) []Refusal {
 		}
 	}
 	missing := "add evidence to the provider's legal facts: a link, a review date and an expiry date"
-	switch {
-	case legal.Seat == "" || legal.Owner == "" || legal.OwnerCountry == "":
-		return refuse(JurisdictionFacts, fmt.Sprintf("legal seat, owner or owner's country of %s are not stated", t.Provider.Name), "state the provider's legal facts")
-	case legal.Evidence == nil:
-		return refuse(JurisdictionFacts, fmt.Sprintf("the legal facts of %s have no evidence", t.Provider.Name), missing)
-	case slices.Contains(rule.ForbiddenLaws, cloudAct) && (legal.Seat == "US" || legal.OwnerCountry == "US"):
-		return refuse(JurisdictionFacts, fmt.Sprintf("%s is seated in %s, its owner in %s, and still its facts do not name %s", t.Provider.Name, legal.Seat, legal.OwnerCountry, cloudAct),
-			"name the laws that the provider is subject to")
+	if why := misstated(legal); why != "" {
+		return refuse(JurisdictionFacts, fmt.Sprintf("%s %s", t.Provider.Name, why), "state the provider's seat, its owner, and the laws that it is subject to")
 	}
-	if why := unproven(*legal.Evidence, t); why != "" {
+	if legal.Evidence == nil {
+		return refuse(JurisdictionFacts, fmt.Sprintf("the legal facts of %s have no evidence", t.Provider.Name), missing)
+	}
+	if why := unproven(*legal.Evidence, t.Now, t.Until); why != "" {
 		return refuse(JurisdictionFacts, fmt.Sprintf("the evidence for the legal facts of %s %s", t.Provider.Name, why), missing)
 	}
 	return nil
+}
+
+// misstated says where legal facts are not whole or can't all be true, or nothing.
+func misstated(legal v1alpha1.LegalFacts) string {
+	switch {
+	case legal.Seat == "" || legal.Owner == "" || legal.OwnerCountry == "":
+		return "does not state its legal seat, owner and owner's country"
+	case (legal.Seat == "US" || legal.OwnerCountry == "US") && !slices.Contains(legal.SubjectTo, cloudAct):
+		return fmt.Sprintf("is seated in %s, its owner in %s, and still its facts do not name %s", legal.Seat, legal.OwnerCountry, cloudAct)
+	}
+	return ""
 }
 
 func certifications(t Trip) []Refusal {
@@ -134,7 +145,7 @@ func certifications(t Trip) []Refusal {
 				"enter the certificate, or connect a provider that has it")...)
 			continue
 		}
-		if why := unproven(t.Provider.Spec.Certifications[at].Evidence, t); why != "" {
+		if why := unproven(t.Provider.Spec.Certifications[at].Evidence, t.Now, t.Until); why != "" {
 			all = append(all, refuse(CertificationExpired, fmt.Sprintf("the %s of %s %s", name, t.Provider.Name, why), "enter the renewed certificate")...)
 		}
 	}
@@ -152,24 +163,25 @@ func agreement(t Trip) []Refusal {
 		return refuse(AgreementMissing, fmt.Sprintf("there is no processing agreement with %s, which %s data needs", t.Provider.Name, t.Class),
 			"sign one and enter it in the BurstProvider")
 	}
-	if why := unproven(*dpa, t); why != "" {
+	if why := unproven(*dpa, t.Now, t.Until); why != "" {
 		return refuse(AgreementExpired, fmt.Sprintf("the processing agreement with %s %s", t.Provider.Name, why), "renew it and enter the new date")
 	}
 	return nil
 }
 
-// unproven says why evidence does not carry the whole trip, or nothing.
-func unproven(e v1alpha1.Evidence, t Trip) string {
+// unproven says why evidence does not carry a burst from now on until its end,
+// or nothing.
+func unproven(e v1alpha1.Evidence, now, until time.Time) string {
 	switch {
 	case e.Link == "":
 		return "has no link"
-	case e.Reviewed.IsZero() || e.Reviewed.Time.After(t.Now):
+	case e.Reviewed.IsZero() || e.Reviewed.Time.After(now):
 		return "was not reviewed yet"
 	case e.Expires.IsZero():
 		return "has no expiry date"
-	case !e.Expires.Time.After(t.Now):
+	case !e.Expires.Time.After(now):
 		return "expired on " + day(e.Expires.Time)
-	case e.Expires.Time.Before(t.Until):
+	case e.Expires.Time.Before(until):
 		return "expires on " + day(e.Expires.Time) + ", before the burst would end"
 	}
 	return ""

@@ -132,7 +132,7 @@ func TestGoing(t *testing.T) {
 		},
 		"no owner": {
 			trip: trip(spec(func(p *v1alpha1.BurstProviderSpec) { p.Legal.Owner = "" })),
-			want: "JURISDICTION_FACTS_MISSING: legal seat, owner or owner's country of ovh are not stated",
+			want: "JURISDICTION_FACTS_MISSING: ovh does not state its legal seat, owner and owner's country",
 		},
 		"legal facts without evidence": {
 			trip: trip(spec(func(p *v1alpha1.BurstProviderSpec) { p.Legal.Evidence = nil })),
@@ -142,8 +142,13 @@ func TestGoing(t *testing.T) {
 			trip: trip(spec(func(p *v1alpha1.BurstProviderSpec) { p.Legal.Evidence = &yesterday })),
 			want: "JURISDICTION_FACTS_MISSING: the evidence for the legal facts of ovh expired on 2026-11-01",
 		},
-		"a tenant that forbids no law needs no legal facts": {
-			trip: trip(rule(func(r *v1alpha1.DataRule) { r.ForbiddenLaws = nil }), spec(func(p *v1alpha1.BurstProviderSpec) { p.Legal = v1alpha1.LegalFacts{} })),
+		"a tenant that forbids no law still has to know which ones reach its data": {
+			trip: trip(rule(func(r *v1alpha1.DataRule) { r.ForbiddenLaws = nil }), spec(func(p *v1alpha1.BurstProviderSpec) { p.Legal.Evidence = &yesterday })),
+			want: "JURISDICTION_FACTS_MISSING: the evidence for the legal facts of ovh expired on 2026-11-01",
+		},
+		"public data of a tenant that forbids no law needs no legal facts": {
+			trip: trip(func(t *policy.Trip) { t.Class = policy.Public },
+				rule(func(r *v1alpha1.DataRule) { r.Class, r.ForbiddenLaws = "public", nil }), spec(func(p *v1alpha1.BurstProviderSpec) { p.Legal = v1alpha1.LegalFacts{} })),
 		},
 		"a certificate that is missing": {
 			trip: trip(spec(func(p *v1alpha1.BurstProviderSpec) { p.Certifications = nil })),

@@ -62,7 +62,7 @@ func root() *cobra.Command {
 	c.SetOut(os.Stdout) // without, what commands print goes to stderr
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	c.AddCommand(demoCommand(), trainCommand(), controllerCommand(), preflightCommand(), sweepCommand(), ledgerCommand(), wipeCommand(),
-		keysCommand(), logsCommand(), whyCommand(), simulateCommand(), captureCommand(), reportCommand(), getCommand())
+		keysCommand(), logsCommand(), whyCommand(), simulateCommand(), captureCommand(), reportCommand(), getCommand(), auditCommand())
 	return c
 }
 

@@ -59,7 +59,8 @@ func (w *World) provider(c Cloud) *v1alpha1.BurstProvider {
 				BootTime:     metav1.Duration{Duration: 8 * time.Second},
 				JoinDeadline: metav1.Duration{Duration: time.Minute}, ReadyDeadline: metav1.Duration{Duration: 90 * time.Second},
 			},
-			Staging: &v1alpha1.StagingStore{Endpoint: w.Staging.URL(), Region: "us-east-1", Secret: "staging-keys"},
+			Staging:  &v1alpha1.StagingStore{Endpoint: w.Staging.URL(), Region: "us-east-1", Secret: "staging-keys"},
+			Transfer: &v1alpha1.Transfer{MiBPerSecond: 100, PricePerGiB: "0.02 EUR"},
 		},
 	}
 }

@@ -68,7 +68,7 @@ func PostgresSchema() string { return postgresSchema }
 // Row is what a forger may change in a row before the chain is made anew.
 type Row struct {
 	Kind, Burst, Key, Intent, Entries string
-	Epoch                             int64
+	Epoch, Recorded                   int64 // Recorded in Unix nanoseconds
 }
 
 // Forge rewrites the journal in db with the edited rows and a chain that fits,
@@ -85,9 +85,9 @@ func Forge(ctx context.Context, db *sql.DB, edit map[int64]func(*Row)) error {
 	var h head
 	for _, r := range all {
 		if change := edit[r.seq]; change != nil {
-			e := Row{r.kind, r.burst, r.key, r.intent, r.entries, r.epoch}
+			e := Row{r.kind, r.burst, r.key, r.intent, r.entries, r.epoch, r.recorded}
 			change(&e)
-			r.kind, r.burst, r.key, r.intent, r.entries, r.epoch = e.Kind, e.Burst, e.Key, e.Intent, e.Entries, e.Epoch
+			r.kind, r.burst, r.key, r.intent, r.entries, r.epoch, r.recorded = e.Kind, e.Burst, e.Key, e.Intent, e.Entries, e.Epoch, e.Recorded
 		}
 		if h.hash != nil {
 			r.prev = h.hash

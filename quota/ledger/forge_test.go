@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spillway.dev/spillway/quota/ledger"
 )
@@ -66,9 +67,18 @@ func forgedMoney() map[string]forgery {
 		"less is charged than it cost":        {6, in("2.50", "2.40"), 6, "does not post the actual cost"},
 		"the overrun is hidden":               {10, without("operator/overrun"), 10, "does not post the actual cost"},
 		"a fault is charged to the tenant":    {6, replace(`"done"`, `"provider-fault"`), 6, "charges the wrong side"},
-		"the budget gets back too much":       {6, in("3.50 EUR", "3.60 EUR"), 6, "do not get back what was reserved"},
-		"not all is released":                 {6, in("burst/a/reserved\t6.00", "burst/a/reserved\t5.00"), 6, "leaves money reserved"},
-		"a shrink that releases less":         {9, func(r *ledger.Row) { r.Intent = strings.Replace(r.Intent, "1.00 EUR", "0.50 EUR", 1) }, 9, "does not release what it says"},
+		"a fault is charged to both sides": {6, func(r *ledger.Row) {
+			r.Intent = strings.Replace(r.Intent, `"done"`, `"provider-fault"`, 1)
+			r.Entries = strings.NewReplacer("2.50", "1.50", "3.50", "4.50").Replace(r.Entries) + "operator/fault\tprovider/ovh/accrued\t1.00 EUR\n"
+		}, 6, "charges the wrong side"},
+		"the operator pays a part that is no fault": {6, func(r *ledger.Row) {
+			r.Entries = strings.NewReplacer("2.50", "1.50", "3.50", "4.50").Replace(r.Entries) + "operator/fault\tprovider/ovh/accrued\t1.00 EUR\n"
+		}, 6, "charges the wrong side"},
+		"sums that wrap around to nothing": {6, line("operator/overrun\tprovider/ovh/accrued\t9223372036.854775807 EUR\n" +
+			"operator/overrun\tprovider/ovh/accrued\t9223372036.854775807 EUR\noperator/overrun\tprovider/ovh/accrued\t0.000000002 EUR"), 6, "leaves the range of amounts"},
+		"the budget gets back too much": {6, in("3.50 EUR", "3.60 EUR"), 6, "do not get back what was reserved"},
+		"not all is released":           {6, in("burst/a/reserved\t6.00", "burst/a/reserved\t5.00"), 6, "leaves money reserved"},
+		"a shrink that releases less":   {9, func(r *ledger.Row) { r.Intent = strings.Replace(r.Intent, "1.00 EUR", "0.50 EUR", 1) }, 9, "does not release what it says"},
 	}
 }
 
@@ -102,6 +112,8 @@ func forgedLives() map[string]forgery {
 		"a permit below the first": {4, func(r *ledger.Row) {
 			r.Key, r.Intent = "-1/1", strings.Replace(r.Intent, `"ordinal":0`, `"ordinal":-1`, 1)
 		}, 4, "numbers start at 0"},
+		"a clock that goes back": {5, func(r *ledger.Row) { r.Recorded -= int64(time.Hour) }, 5, "its record time is not after that of row 4"},
+		"a clock that stands":    {5, func(r *ledger.Row) { r.Recorded-- }, 5, "its record time is not after that of row 4"},
 		"a row of no kind":       {4, func(r *ledger.Row) { r.Kind = "gift" }, 4, "kind and content do not belong together"},
 		"text behind the intent": {4, func(r *ledger.Row) { r.Intent += "{}" }, 4, "intent can't be read"},
 	}

@@ -340,7 +340,7 @@ func (b *life) settle(s quota.Settlement, m moved) string {
 		return "it charges more than was reserved"
 	case m.in != 0 || m.out != b.pending || charged+m.overrun != s.Actual.Nano || m.overrun > 0 && charged != b.pending:
 		return "it does not post the actual cost"
-	case (s.Cause == quota.CauseProviderFault) != (m.fault > 0) && charged > 0:
+	case s.Cause == quota.CauseProviderFault && m.spend > 0 || s.Cause != quota.CauseProviderFault && m.fault > 0:
 		return "it charges the wrong side for its cause"
 	case !b.frees(m, func(held int64) int64 { return held }, spent):
 		return "the budgets do not get back what was reserved"

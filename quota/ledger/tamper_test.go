@@ -141,6 +141,55 @@ func TestVerifyNamesRowsThatAreGoneSwappedOrDoubled(t *testing.T) {
 	}
 }
 
+// Whichever row is dropped, swapped with the next or doubled, and whether or not
+// the rows behind it are numbered anew: the chain says so at the first row that
+// is out of its place. A drop of the last row is what signed heads are for
+// ([TestSignedHeadsFindWhatAChainCant]).
+func TestVerifyNamesWhateverRowIsGoneSwappedOrDoubled(t *testing.T) {
+	base := storied(t)
+	type cut struct {
+		forge []string
+		at    int64 // the first row out of its place
+	}
+	renumber := func(from, by int64) (all []string) {
+		for n := from; n <= 12; n++ {
+			seq := n
+			if by > 0 {
+				seq = 12 + from - n // from the end, so that no number is taken
+			}
+			all = append(all, fmt.Sprintf("UPDATE journal SET seq = %d WHERE seq = %d", seq+by, seq))
+		}
+		return all
+	}
+	for seq := int64(1); seq <= 12; seq++ {
+		tests := map[string]cut{
+			"doubled": {slices.Concat([]string{"DROP INDEX journal_once"}, renumber(seq+1, 1), []string{fmt.Sprintf(
+				"INSERT INTO journal SELECT %d, recorded, epoch, kind, burst, key, intent, entries, prev, hash FROM journal WHERE seq = %d", seq+1, seq)}), seq + 1},
+		}
+		if seq < 12 {
+			drop := fmt.Sprintf("DELETE FROM journal WHERE seq = %d", seq)
+			move := func(from, to int64) string {
+				return fmt.Sprintf("UPDATE journal SET seq = %d WHERE seq = %d", to, from)
+			}
+			tests["dropped"] = cut{[]string{drop}, seq + 1}
+			tests["dropped, the gap closed"] = cut{append([]string{drop}, renumber(seq+1, -1)...), seq}
+			tests["swapped"] = cut{[]string{move(seq, 99), move(seq+1, seq), move(99, seq+1)}, seq}
+		}
+		for name, tt := range tests {
+			t.Run(fmt.Sprintf("row %d %s", seq, name), func(t *testing.T) {
+				f := base.copy(t)
+				f.forge(tt.forge...)
+				r := f.findings()
+				if r.OK || r.Findings[0].Seq != tt.at || !slices.ContainsFunc(r.Findings, func(f ledger.Finding) bool {
+					return f.Seq == tt.at && strings.Contains(f.What, "chain")
+				}) {
+					t.Errorf("want a broken chain at row %d; got\n%s", tt.at, r)
+				}
+			})
+		}
+	}
+}
+
 func TestTheGuardsForbidWhatTheyShould(t *testing.T) {
 	f := storied(t)
 	db := behind(t, f.path)

@@ -15,6 +15,7 @@ import (
 
 func eur(nano int64) money.Amount { return money.Amount{Nano: nano, Currency: "EUR"} }
 
+// An amount without its unit is none. cases: C-64 bifrost#6937
 func TestParse(t *testing.T) {
 	tests := map[string]struct {
 		text string

@@ -70,6 +70,22 @@ type BurstProviderSpec struct {
 	// Staging is the object store in the provider's region, for ciphertext only.
 	// +optional
 	Staging *StagingStore `json:"staging,omitempty"`
+	// Transfer is what it takes to move inputs to the provider; without it a plan
+	// says that it does not reckon with that.
+	// +optional
+	Transfer *Transfer `json:"transfer,omitempty"`
+}
+
+// Transfer is a line over which inputs are moved to a provider.
+type Transfer struct {
+	// MiBPerSecond is the rate at which they arrive there.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	MiBPerSecond int32 `json:"mibPerSecond"`
+	// PricePerGiB is what each GiB costs in all, whoever bills it, in the currency
+	// of the machines; empty means nothing. Parts of a MiB count as a whole one.
+	// +optional
+	PricePerGiB Money `json:"pricePerGiB,omitempty"`
 }
 
 // MachineSettings are what a cloud's machines are made of, in its own names or
